@@ -17,7 +17,7 @@
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss, [lesson
 # 4](04_full_fine_tuning.ipynb) for training, and a little pandas.
 #
-# About 38 minutes.
+# About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json
@@ -44,8 +44,8 @@ datasets.disable_progress_bars()
 #
 # We want a model that reads a bug report about a Rust package (a *crate*) and answers with four fields in JSON. Four
 # people have collected examples, each in a format of their own: a bug tracker's CSV, a chat log, a set of instructions
-# and an export with one JSON object a line. We read the CSV as text (`dtype=str`), because pandas likes to turn a version
-# such as 0.20 into the number 0.2.
+# and an export with one JSON object a line. We read the CSV as text (`dtype=str`), because pandas likes to turn a
+# version such as 0.20 into the number 0.2.
 
 # %%
 folder = tl.DATA / "messy"
@@ -58,8 +58,9 @@ tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chat log has the format that is called *ShareGPT* (`conversations` of `from` and `value`), and the instructions
-# have that of the *Alpaca* data set (`instruction`, `input`, `output`). You will meet both often. The columns have other
-# names in each file, but every row holds a writer, a report and an answer, so we bring all of them into one table.
+# have that of the *Alpaca* data set (`instruction`, `input`, `output`). You will meet both often. The columns have
+# other names in each file, but every row holds a writer, a report and an answer, so we bring all of them into one
+# table.
 #
 # The answers need one form as well, so we read every answer and write it anew. The column `key` holds the words of a
 # report, however they are spaced, for the comparisons that follow.
@@ -106,9 +107,9 @@ clean = without(clean, length > 5 * length.median(), "far too long")
 pd.DataFrame(steps, columns=["step", "dropped", "left"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If you compare the files as they are, you find only one of the ten copies. The other nine were hidden by a line end of
-# Windows, a double space or JSON without spaces, so bring everything into one form first. The long row is a log of 20
-# times the usual length.
+# Nine of the ten copies were hidden by a line end of Windows, a double space or JSON without spaces, and a comparison
+# of the files as they are finds only one. So bring everything into one form first. The long row is a log of 20 times
+# the usual length.
 #
 # Four reports had two answers, for example *crash* in one file and *slow* in another. People disagreed on them, so the
 # model would learn a coin toss. Here we drop them. At work, show them to whoever owns the rule behind the labels, and
@@ -118,8 +119,8 @@ pd.DataFrame(steps, columns=["step", "dropped", "left"])
 # ## Split by writer, not by row
 #
 # Some people sent the same report again, in another place and with a few more words. No two of these are equal, so they
-# survived the cleaning. To find them, we cut each report into its *runs* of four words. `similar` holds for each pair of
-# reports which share of the shorter one's runs the other one has as well.
+# survived the cleaning. To find them, we cut each report into its *runs* of four words in a row. For each pair of
+# reports, `similar` holds the share of runs that they have in common, counted from the report with fewer.
 
 
 # %%
@@ -133,33 +134,22 @@ similar = np.array([[len(a & b) / min(len(a), len(b)) for b in sets] for a in se
 print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share more than half of their runs")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If one report of a pair lands in training and the other in the test, the test asks what was already read. This is
-# [leakage](glossary.md#leakage). To measure it, we score a "model" that learns nothing: it looks up the most similar
-# report of the training part and copies its answer. We hold out a quarter of the data in two ways: 22 rows drawn at
-# random, which we repeat 20 times, or all rows of two writers. **How many answers will the look-up get right?**
-
+# We call the two reports of such a pair *twins*. If one of them lands in training and the other in the test, the test
+# asks what was already read. The answers of twins are the same as well, so a model could get them right from memory.
+# This is [leakage](glossary.md#leakage). If you draw 22 of the 88 rows at random as a test, about 9 of them have a twin
+# in training.
+#
+# **How many will have one if you hold out all rows of two writers?**
 
 # %%
-answers = clean.answer.to_numpy(dtype=object)
-
-
-def look_up(test):
-    # the share of test rows whose nearest training row has the very same answer
-    nearest = similar[np.ix_(test, ~test)].argmax(axis=1)
-    return np.mean(answers[~test][nearest] == answers[test])
-
-
-draw = np.random.default_rng(0)
-by_row = [look_up(draw.permutation(88) < 22) for _ in range(20)]
-print(f"by row: {np.mean(by_row):.0%} on average, {max(by_row):.0%} at most")
 held_out = clean.writer.isin(["w03", "w10"]).to_numpy()
-course.claim("By writer, looking up gets nothing", look_up(held_out) == 0)
+twins = similar[np.ix_(held_out, ~held_out)] > 0.5
+course.claim("By writer, no report has a twin on the other side", not twins.any())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By row, a program that cannot read gets over a third of the test right, so you could not tell whether a real model
-# reads or remembers. By writer the look-up gets nothing, because people repeat themselves and not each other. So ask
-# which rows of your data belong together (those of one customer, one document, one day), and keep each such group on
-# one side. The file is not the group here: the same people wrote in the tracker and in the chat.
+# By writer there are none, because people repeat themselves and not each other. So ask which rows of your data belong
+# together (those of one customer, one document, one day), and keep each such group on one side. The file is not the
+# group here, because the same people wrote in the tracker and in the chat.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -208,9 +198,9 @@ print("---\n" + as_text(clean.messages[1][:2], add_generation_prompt=True))
 # ## Tokens and labels
 #
 # The model should learn to write the answer and to stop, but not to write bug reports. So it gets, beside the tokens, a
-# list of *labels* of the same length. A label is the token itself if the token is to be learned. Otherwise it is $-100$,
-# which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do not shift the
-# labels, because the model does that itself.
+# list of *labels* of the same length. A label is the token itself if the token is to be learned. Otherwise it is
+# $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do not
+# shift the labels, because the model does that itself.
 #
 # `encode` tokenises the prompt exactly as the model will see it in use, and the answer apart from it, so that no token
 # lies across the border. The template has already written all special tokens, so the tokenizer must not add any.
@@ -230,14 +220,16 @@ examples = [encode(messages) for messages in clean.messages]
 token_view(**examples[1], tokenizer=tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at one example like this before every training. The grey tokens are only read and the blue ones are learned. The
-# last of these must be the end token, which is dark.
+# Look at one example like this before every training. The grey tokens are only read, the blue ones are learned, and the
+# last one learned must be the end token, which is dark.
 #
 # ## Batches
 #
 # A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right
 # end: the tokens with a padding token, the labels with $-100$. A third table, the [attention
-# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which nobody may attend to.
+# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which nobody may attend to. The
+# model computes padding all the same and throws the result away, so it pays to put rows of similar length together. A
+# row as long as the log above would fill its batch with padding.
 
 
 # %%
@@ -268,33 +260,14 @@ theirs = for_seq2seq([dict(example) for example in few]), for_chat(few)
 same = all(torch.equal(batch[key], other[key]) for key in batch for other in theirs)
 course.claim("Our batch equals those of transformers and TRL", same)
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# ## What padding costs
-#
-# The model computes padding as if it were text and throws the result away. How much this is depends on which lengths
-# meet in a batch. Our examples have 97 to 247 tokens. **How much padding do batches of eight need if the examples come
-# as they stand, and how much if they are sorted by length?**
-
-# %%
-by_length = sorted(examples, key=lambda one: len(one["input_ids"]))
-for name, given in {"as they stand": examples, "sorted by length": by_length}.items():
-    batches = [collate(given[at : at + 8]) for at in range(0, 88, 8)]
-    real = torch.cat([one["attention_mask"].flatten() for one in batches])
-    print(f"{name}: {1 - real.float().mean():.0%} padding")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# If rows of similar length go together, most of the padding is saved; `Trainer` has an option for it. One extreme row
-# costs more than all of this. Beside the log of 20 times the usual length, the seven others in its batch would get more
-# padding than our whole data set has tokens. So look at the longest rows first.
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Four faults, and the check that finds them
 #
 # Now we plant the faults that people report most:
 #
 # - **answer cut away**: a limit on the length cuts rows at the right end, where the answers are;
-# - **end token masked**: somebody takes the end token as padding token and hides all padding by
-#   `labels[input_ids == pad] = -100`. That hides the end of every answer, too;
+# - **end token masked**: somebody uses the end token as padding token and hides all padding by `labels[input_ids ==
+#   pad] = -100`, which also hides the end of every answer;
 # - **template twice**: a text to which the template was already applied goes through it again;
 # - **padding learned**: the labels are a copy of the padded tokens.
 #
@@ -338,8 +311,8 @@ pd.Series(noticed, name="what check_batch says").to_frame()
 # ## The way it is done at work: `datasets`
 #
 # Tables in pandas are fine for a hundred rows. For more, people use the library `datasets`, which keeps the rows on
-# disk. Its `map` and `filter` take the functions that you have written. **How many of the eight writers will its `train_test_split` put on
-# each side?**
+# disk. Its `map` and `filter` take the functions that you have written, and `train_test_split` draws a test at random.
+# **How many of the eight writers will its two parts contain?**
 
 # %%
 work = mkdtemp()
@@ -358,17 +331,17 @@ tokenizer.save_pretrained(f"{work}/ready/tokenizer")
 ready.save_to_disk(f"{work}/ready")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `train_test_split` splits by row, so it leaks; `filter` with your own rule does not. The folder `ready` now holds 68 rows
-# for training and 20 for the test as tokens and labels. The tokenizer with its template and two new tokens lies beside
-# them, because the token ids mean nothing without it.
+# All eight writers are on both sides of `train_test_split`, because it splits by row. So it leaks, and `filter` with
+# your own rule does not. The folder `ready` now holds 68 rows for training and 20 for the test as tokens and labels.
+# The tokenizer with its template and two new tokens lies beside them, because the token ids mean nothing without it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train on it
 #
-# We load the folder and train the tiny model twice: once with your collator, and once with the end token masked. To save
-# time, we take the 24 shortest rows and go through them twice. The model needs embeddings for the two new tokens, which
-# `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
-# **Will the loss tell you which run is the faulty one?**
+# We load the folder and train the tiny model twice: once with your collator, and once with the end token masked. To
+# save time, we take the 24 shortest rows and go through them twice. The model needs embeddings for the two new tokens,
+# which `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as
+# `data_collator`. **Will the loss tell you which run is the faulty one?**
 
 
 # %%
@@ -399,8 +372,9 @@ print(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall alike, so the loss does not tell. Now let both models answer eight reports by the writers that were
-# held out. In generation the padding belongs on the left, because the model continues each row at its right end.
+# Both losses fall to the same value, so the loss does not tell. Now let both models answer eight reports by the writers
+# that were held out. In generation the padding belongs on the left, because the model continues each row at its right
+# end.
 
 # %% tags=["check-answers"]
 asked = clean.messages[held_out][:8]
@@ -419,9 +393,9 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # another token more likely made this one less likely. The loss cannot show it, because it leaves out exactly the tokens
 # that are wrong. One line of `check_batch` finds this fault before the first step.
 #
-# The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_model.ipynb) takes
-# a larger one. At work, TRL's `SFTTrainer` takes `messages` and does what you did here by hand. Check a batch of its
-# `get_train_dataloader()` all the same.
+# The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_model.ipynb)
+# takes a larger one. At work, TRL's `SFTTrainer` takes `messages` and does what you did here by hand. Check a batch of
+# its `get_train_dataloader()` all the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

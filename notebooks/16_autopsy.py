@@ -4,16 +4,15 @@
 # *How can reports full of numbers be wrong, and how would you have noticed?*
 #
 # Three reports describe one experiment: Qwen2-0.5B, a language model with 494 million parameters, is adapted to text
-# about Rust by four strategies. The losses fell, and the tables have two decimals. Still, most of the conclusions do
-# not hold. Every fault is one that you could make tomorrow, and each left a trace that a reader could have seen without
-# running anything. Each of the five symptoms gives you one check, and in the exercise you put the five together into a
-# program that audits a report.
+# about Rust by four strategies. Their losses fell, but most of their conclusions do not hold. Every fault is one that
+# you could make tomorrow, and each left a trace that a reader could have seen without running anything. Each of the
+# five symptoms gives you one check, and in the exercise the five become a program.
 #
 # **You will be able to**
 #
 # - put two numbers of a report side by side and see that one of them must be wrong;
 # - reproduce a suspected fault in a few lines, and say what it does to a result;
-# - audit any report with a checklist of five checks, and with a program of your own.
+# - audit any report with five checks, and with a program of your own.
 #
 # **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson 7](07_freezing.ipynb) for freezing, [lesson
 # 9](09_memory.ipynb) for memory, and [lesson 15](15_comparison.ipynb) for comparisons.
@@ -62,7 +61,7 @@ def new_model():
 #
 # The report's diagnosis is overfitting: seven blocks are too few, so the model learned them by heart.
 #
-# **Which row can overfitting not explain? Which two rows contradict it?**
+# **Which row can overfitting not explain, and which two rows contradict that row?**
 
 # %% tags=["check-math"]
 print(f"exp(4.6157) is {math.exp(4.6157):,.0f}; ln(254,801) is {math.log(254_801):.1f}")
@@ -70,9 +69,10 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Overfitting cannot explain the first row, because nothing had been trained yet. The first training loss belongs to the
-# same untouched model, and it says that the perplexity is 101. The two are 7.8 nats apart, far more than two texts on
-# one subject differ. Nor does a model with a perplexity of 254,801 write fluent English. So the model was fine, and the
-# evaluation was not. (**Check 1, evaluation:** is the first loss within one nat of the baseline's logarithm?)
+# same untouched model, and it says that the perplexity is 101. The two are 7.8 nats apart. Nor does a model with a
+# perplexity of 254,801 write fluent English. So the model was fine, and the evaluation was not.
+#
+# **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline?
 #
 # **What can an evaluation do wrong, if training is right?** The next picture shows what the source did.
 
@@ -81,9 +81,9 @@ ids = tokenizer("In Rust, Vec<T> is")["input_ids"]
 pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model of transformers moves the labels by one place on its own. The evaluation had already moved them, so they were
-# shifted twice. It scored how well the model guesses the token *after* the next one, which it never learned. Training
-# was right, because it left the shift to the model.
+# A model of transformers shifts the labels by one place itself. The evaluation had already shifted them, so it scored
+# how well the model guesses the token *after* the next one, which it never learned. Training was right, because it left
+# the shift to the model.
 #
 # To see what this does, we train our model on seven blocks for ten epochs, and score it in both ways on these blocks
 # and on other text about Rust. **How will the four perplexities move?**
@@ -135,10 +135,10 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
-# leaves for the one after that. So as the training loss goes to zero, the faulty figure goes up, most of all on text
-# that was learned. The report is right that its model overfitted: on other text, our correct perplexity nearly doubles.
-# But its numbers do not show that. The warning is check 1 as a function, from [lesson 4](04_full_fine_tuning.ipynb). It
-# finds such an evaluation before the first step.
+# leaves for the one after that. So as the training loss goes to zero, the faulty perplexity goes up, most of all on
+# text that was learned. The report's model may well have overfitted, as ours did, whose correct perplexity on other
+# text nearly doubles. But the report's numbers do not show that. The printed warning is check 1 as a function, from
+# [lesson 4](04_full_fine_tuning.ipynb). It finds such an evaluation before the first step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -151,7 +151,9 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 #
 # Both load the same pretrained file. The reports suspect the tokenizer or the transfer to the graphics card.
 #
-# **The first number is nearly that of symptom 1. Is it the same fault?** Qwen2 has 151,936 tokens in its vocabulary.
+# **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses, with the same
+# probability for every token, has a perplexity equal to the size of its vocabulary, and Qwen2's has 151,936 tokens. The
+# next cell tries this on our small model.
 
 # %%
 torch.manual_seed(0)
@@ -164,9 +166,10 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault. Here training begins near 11.9, the loss of guessing, and the text is noise. Both agree with the
-# evaluation that the model knows nothing. Our random models are worse than guessing, too, and no two are alike, while a
-# file gives the same model each time. So in both programs the pretrained weights never arrived.
+# It is another fault, because here everything agrees that the model knows nothing: the evaluation, the first losses,
+# which lie near the 11.9 of guessing, and the text, which is noise. Our random models are worse than guessing, too, and
+# no two are alike, while a file gives the same model each time. So in both programs the pretrained weights never
+# arrived.
 #
 # **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
 
@@ -189,7 +192,9 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Candle's call fills the variables that exist. The program called it *before* it built the model, when there were none,
-# so the call filled nothing and succeeded. (**Check 2, loading:** is the baseline below the size of the vocabulary?)
+# so the call filled nothing and succeeded.
+#
+# **Check 2, loading:** is the baseline below the size of the vocabulary?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: three parameters win
@@ -212,12 +217,13 @@ factors = first / [64_249, 104_839, 206_584, 303_045]
 factors.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# None did: all four fell to a third, so the order after epoch 20 is the order that was there after epoch 1. Each strategy
-# loaded the model afresh, so by symptom 2 each began with random weights of its own, and it was scored on a block of 4
-# tokens, which has only three predictions. The ranking can be that of four random draws, and the strategies need have
-# had no part in it.
+# None did: all four fell to a third, so the order after epoch 20 is the order that was there after epoch 1. Each
+# strategy loaded the model afresh, so by symptom 2 each began with random weights of its own. And each was scored on a
+# block of 4 tokens, which has only three predictions. So the ranking may show four random draws and nothing about the
+# strategies.
 #
-# **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used this rule:
+# **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`. We
+# apply it to Qwen2's shapes, without weights.
 
 
 # %%
@@ -244,9 +250,10 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and `layers.2`
 # in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, which the report calls
-# parameters. They hold 272 million parameters, 43% of the model. The report calculates 12 bytes of gradients for them
-# and says that this is why the run fits the card. The gradients take 1.09 GB. (**Check 3, count:** do the parts that are
-# said to be trained add up, in parameters, to the number that is given?)
+# parameters. They hold 272 million parameters, 43% of the model. The report calculates 12 bytes of gradients for three
+# parameters, and says that this is why the run fits the card. In truth the gradients take 1.09 GB.
+#
+# **Check 3, count:** do the parts that are said to be trained add up, in parameters, to the number that is given?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: a ranking from one block
@@ -259,8 +266,7 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 #
 # Suppose that everything else had been right. The record of [lesson 15](15_comparison.ipynb) holds the same four
 # strategies (`last_layers` are the "adapter layers") with 40 test documents and three seeds. We rank the four on one
-# document with one seed, as the reports did, which makes 120 reports. Each has 137 tokens on average, four times as many
-# as the Python report.
+# document with one seed, as the reports did, which makes 120 reports of 137 tokens on average.
 #
 # **How many different rankings will the 120 reports publish?** Four strategies allow 24.
 
@@ -283,9 +289,10 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On all documents together, `full` is best. But four in ten reports name another winner, and a few name `last_layers`,
-# which has the highest mean loss. So even without the other faults, two reports may well name different winners. A
-# ranking needs many documents, several seeds, and an interval for each difference, as in lesson 15. (**Check 4,
-# sample:** from how many tokens and seeds is each score?)
+# which has the highest mean loss. So a ranking needs many documents, several seeds, and an interval for each
+# difference, as in lesson 15.
+#
+# **Check 4, sample:** from how many tokens and seeds is each score?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
@@ -295,18 +302,19 @@ course.claim(
 # | full fine-tuning | 100% | 254.28 |
 # | adapter layers | 6.05% | 17.72, "14.3 times faster" |
 #
-# The "adapter layers" are the last two blocks and, as lesson 7 found, 45 norms down to block 0. The report explains the
-# speed by the few trained parameters.
+# The "adapter layers" are the last two blocks and, because of the trap of lesson 7, 45 norms as well, the lowest of
+# them in block 0. The report explains the speed by the few trained parameters.
 #
 # **A step consists of arithmetic, and of moving numbers between memory and processor. By how much can each shrink, if
 # 94% of the parameters are frozen?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Arithmetic.* Lesson 7 counted three products for each parameter: one in the forward pass, one that hands the gradient
-# down, and one for the parameter's own gradient. Freezing saves the third. The norm in block 0 keeps the second.
+# down, and one for the parameter's own gradient. Freezing saves the third. The second is still needed in all blocks,
+# because the gradient has to reach the norm in block 0.
 #
 # *Traffic.* With only 32 tokens in a step, much time goes into reading and writing parameters. Both passes read 4 bytes
-# for each parameter that they go through. A *trained* parameter moves many more bytes:
+# for each parameter. A *trained* one moves many more:
 #
 # | what moves a trained parameter's numbers | bytes |
 # | --- | --- |
@@ -315,8 +323,7 @@ course.claim(
 # | AdamW by default: eight small operations, each reads its tensors and writes its result | 80 |
 # | the same with `fused=True`, in one operation | 28 |
 #
-# So a trained parameter moves 96 bytes by default, and 44 with a fused optimizer. The next cell adds up arithmetic and
-# traffic for both runs.
+# Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and 44 with a fused optimizer.
 
 # %%
 P, head = 494_032_768, 151_936 * 896  # all parameters; those of the tied head
@@ -337,10 +344,13 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The table says how many times less a step of the cheap run needs. A step is limited by arithmetic, traffic or both, so
-# the speed-up should lie between 1.5 and 7.5, or 5 with a fused optimizer. So the few trained parameters do not explain
+# A step is limited by arithmetic, traffic or both, so
+# the speed-up should lie between 1.5 and 7.5, or 5 with a fused optimizer. The few trained parameters do not explain
 # 14.3.
-# (**Check 5, speed:** is the speed-up within what arithmetic and traffic can save?)
+#
+# **Check 5, speed:** is the speed-up within what arithmetic and traffic can save?
+#
+#
 #
 # Was the cheap run fast, or the expensive one slow? **How long should a full step take on the reports' card?** An RTX
 # 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB.
@@ -354,25 +364,24 @@ needed = 16 * P + 2 * 4 * head  # lesson 9: two more copies of one gradient
 print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cheap step took 0.1 s longer than its traffic, for other costs such as starting each operation. With as much on
-# top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. It does not fit a card of 8 GB,
-# either. On Windows, the driver can move what does not fit into the computer's main memory, and each step then waits for
+# The cheap step took 0.1 s longer than its traffic, which other costs explain, such as starting each operation. With
+# the same 0.1 s on top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. Nor does it
+# fit a card of 8 GB. On Windows, the driver can move what does not fit into main memory, and each step then waits for
 # it. That would explain the slow steps, but it is a *hypothesis* that we cannot test without that machine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts and
-#   the whole of what is trained (3).
-# - A loss that falls proves little. Loading, selection and evaluation fail silently, so each needs a check of its own.
+# - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts
+#   and the whole of what is trained (3).
+# - Loading, selection and evaluation fail silently, so each needs a check of its own.
 # - A ranking needs text and seeds (4), and a speed-up needs an explanation in operations and bytes (5).
 #
 # ## Further reading
 #
 # - Melis et al. 2018, [On the State of the Art of Evaluation in Neural Language
-#   Models](https://arxiv.org/abs/1707.05589): after careful tuning of all models, the published order changed
-# - Williams et al. 2009, [Roofline: An Insightful Visual Performance Model](https://doi.org/10.1145/1498765.1498785),
-#   on the two limits of speed
+#   Models](https://arxiv.org/abs/1707.05589)
+# - Williams et al. 2009, [Roofline: An Insightful Visual Performance Model](https://doi.org/10.1145/1498765.1498785)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

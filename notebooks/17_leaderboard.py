@@ -3,9 +3,9 @@
 #
 # *Which rows of a published leaderboard can be told apart, and what would it cost to know more?*
 #
-# A leaderboard puts methods in an order, and readers take the first one. But most leaderboards do not say how sure a
-# score is. In this lesson you work that out from the scores and the number of test questions. The example is a
-# comparison of fine-tuning methods that the authors of peft publish.
+# A leaderboard puts methods in an order, and readers take the first one. But few leaderboards say how sure a score is.
+# In this lesson you work that out from two things that every leaderboard gives, the scores and the number of test
+# questions. The example is a comparison of fine-tuning methods that the authors of peft publish.
 #
 # **You will be able to**
 #
@@ -97,12 +97,13 @@ plt.show()
 #
 # where $\rho$ is the *correlation* of their answers: 1 if both models are right on the same questions, and 0 if the
 # answers of one say nothing about those of the other. A hard question is hard for both, so $\rho$ is almost always
-# positive. But the table does not say who answered which question, so we have to take $\rho = 0$. This makes our
-# intervals too wide rather than too narrow.
+# positive. But the table does not say who answered which question, so we have to take $\rho = 0$. This errs on the safe
+# side: our intervals are too wide rather than too narrow.
 #
 # With $m$ pairs, Bonferroni's correction gives each pair an interval at $1 - 0.05/m$. All $m$ intervals together then
-# contain the true values with a probability of at least 95%. For a pair that one picks from the first ten after seeing
-# them, such as its ends, $m$ is 45.
+# contain the true values with a probability of at least 95%. If you pick one pair after seeing the scores of the first
+# ten, you have implicitly looked at all of their pairs, so $m$ is 45. The next cell takes the two ends of the ten,
+# without the correction ($m = 1$) and with it.
 
 
 # %%
@@ -130,7 +131,8 @@ print(f"separated: {first_ten.separated.sum()} of the {len(first_ten)} pairs")
 course.claim("No pair of the first ten is separated", not any(first_ten.separated))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even the first and the tenth row cannot be told apart. The whole table has 1,953 pairs.
+# Even the first and the tenth row cannot be told apart, because their interval contains zero with and without the
+# correction. Nor can any of the 44 other pairs, which lie closer together. The whole table has 1,953 pairs.
 
 # %%
 every = intervals(scores)
@@ -158,7 +160,8 @@ plt.show()
 # How much do we lose because $\rho$ is unknown? The first row answered 694 questions correctly and the tenth 648. As in
 # lesson 13, let $b$ be the number of questions that only the first gets right, and $c$ the number that only the other
 # gets right. The table tells us $b - c = 46$, but not $b + c$, on how many questions the two disagree. We try four
-# values. The paired difference of a question is 1, −1 or 0.
+# values. The paired difference of a question is 1, −1 or 0, so its mean is $(b - c)/n$ and its spread follows from
+# $b + c$. Then we solve the formula above for $\rho$.
 
 # %%
 rows = []
@@ -175,15 +178,14 @@ pd.DataFrame(rows, columns=["disagree on", "correlation", "low", "high"]).round(
 # disagreements down, the interval excludes zero, because questions on which both agree add hardly any variance. For
 # leading models, correlations [between 0.3 and
 # 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been reported. So if you have *one*
-# pair in mind before you look, the answers to each question may decide it, and every run produces them anyway.
+# pair in mind before you look, the answers to each question may decide it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What one more seed could change
 #
-# So far only the questions varied. But each experiment was run once, with seed 0, and another
-# [seed](glossary.md#seed) would have given another model. The history of the repository hints at how much that matters.
-# In June 2025, 25 experiments were run twice within days, with the same seed, settings and version numbers of the
-# libraries.
+# So far only the questions varied. But each experiment was run once, with seed 0, and another [seed](glossary.md#seed)
+# would have given another model. The history of the repository hints at how much that matters. In June 2025, 25
+# experiments were run twice within days, with the same seed, settings and version numbers of the libraries.
 #
 # **Predict first.** How much does a score change if nothing is changed?
 
@@ -217,7 +219,7 @@ for deviation in (0.4, 1, 2):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If a seed matters as little as a mere repetition, the first place is fairly safe. If it matters by one point, the
 # first row loses its place in more than half of the draws. So the first place depends on a number that the table does
-# not contain. (The true shares are lower, because the published winner was probably lucky.)
+# not contain.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -236,7 +238,7 @@ every.loc[chosen].round(1)
 # With ten times the default rate (and less weight decay) IA3 gains 8.7 points. This is more than lies between the first
 # row and the twenty-fifth, so a low place may be the fault of the rate and not of the method.
 #
-# A study that tuned the rate of each LoRA variant found their best results within 1 to 2% of each other ([Lee and
+# When a study tuned the rate of each LoRA variant, their best results were within 1 to 2% of each other ([Lee and
 # others 2026](https://arxiv.org/abs/2602.04998)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -245,7 +247,7 @@ every.loc[chosen].round(1)
 # A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
 # is at least as good in both and better in one. Sorted by memory, these are the rows that score higher than all rows
 # before them. But scores are uncertain, so we let every row take the test again, 2,000 times, and draw its new score
-# independently of the others. (If answers correlate, the published front holds in more of the draws.)
+# independently of the others.
 #
 # **Predict first.** The most accurate row is on the published front. In what share of these draws will it
 # still be there?
@@ -299,6 +301,9 @@ plt.show()
 #
 # $$n = 2 \, p \, (1 - p) \, (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
 #
+# Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
+# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method, so $k = 2\,(2.8\,s/d)^2$.
+#
 # **Predict first.** How many questions does one point take, for two models that answer about half of them correctly?
 
 # %%
@@ -313,12 +318,10 @@ for s in (0.4, 1, 2):
 plan.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One point takes 39,000 questions, 30 times as many as this test has. With 1,319 questions we can detect 5.5 points.
+# One point takes 39,000 questions, 30 times as many as this test has. With its 1,319 we can detect 5.5 points.
 #
-# Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
-# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method, so $k = 2\,(2.8\,s/d)^2$: 3
-# seeds if a seed matters as little as a repetition (0.4 points), 16 for 1 point, and 63 for 2. They do not replace more
-# questions, because every seed takes the same test.
+# One point between methods takes 3 seeds of each if a seed matters as little as a repetition (0.4 points), 16 for 1
+# point, and 63 for 2. More seeds do not replace more questions, because every seed takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -345,7 +348,6 @@ audit.table[["name", "value", "low", "high", "rank"]].round(3)
 # python -m tlkit audit table.csv --metric accuracy --items 1319
 # ```
 #
-# Percentages need `--percent`, and means need `--deviation`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What may be concluded

@@ -4,7 +4,7 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU, and exchange numbers in every step. You need no GPU here, because two processes on a laptop do the same.
+# each GPU, and exchange numbers in every step. Two processes on a laptop do the same, so you need no GPU here.
 #
 # **You will be able to**
 #
@@ -53,19 +53,16 @@ def new_model():
 #
 # $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \sum_{k=1}^{n} \frac{T_k}{T}\, g_k$$
 #
-# | symbol | what it is | shape |
-# | --- | --- | --- |
-# | $\ell_t$ | loss of token $t$ | one number |
-# | $T$, $T_k$ | tokens with a label: in the batch, on card $k$ | one number |
-# | $n$ | cards | one number |
-# | $g$, $g_k$ | gradient of the mean loss: of the batch, of card $k$'s tokens | one number for each parameter |
+# Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
+# of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss. Like $g$, it has one number for each parameter.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
-# not, because the question has no labels (-100) and answers differ in length. We imitate that: on the second card, only
-# the first 16 tokens of each row have labels.
+# not, because the question has no labels (-100) and answers differ in length. To imitate that, only the first 16 tokens
+# of the second card's rows keep their labels.
 #
-# One process plays both cards. `num_items_in_batch` tells a model of transformers by what to divide the sum of its
-# losses. **By how much is the plain mean off: by 1% of the gradient's length, by 10%, or by more than a third?**
+# Here one process plays both cards in turn. `num_items_in_batch` tells a model of transformers by what number to divide
+# the sum of its losses. **How long is the error of the plain mean, compared with the right gradient: 1%, 10%, or more
+# than a third?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -86,8 +83,8 @@ cards = list(zip(*(tensor.chunk(2) for tensor in batch), strict=True))
 tokens = [int((share[:, 1:] != -100).sum()) for _, share in cards]
 whole = gradient(*batch, sum(tokens))
 summed = sum(gradient(*card, sum(tokens)) for card in cards)
-own = [gradient(*card, count) for card, count in zip(cards, tokens, strict=True)]
-off = ((own[0] + own[1]) / 2 - whole).norm() / whole.norm()
+by_card = [gradient(*card, count) for card, count in zip(cards, tokens, strict=True)]
+off = ((by_card[0] + by_card[1]) / 2 - whole).norm() / whole.norm()
 print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
 
 # %%
@@ -95,17 +92,17 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The plain mean is off by 85%, because each of the 60 tokens on the second card counts 4.2 times as much as one of the
-# 252 on the first, and no error tells you. So divide by the tokens of the *whole* batch, a number that the cards
-# exchange before the backward pass.
+# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. So in the
+# plain mean each token of the second card counts 4.2 times as much as one of the first. This puts it off by 85%, and no
+# error tells you. So divide by the tokens of the *whole* batch, a number that the cards exchange before the backward
+# pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
 #
 # A sum over all cards is called an [all-reduce](glossary.md#all-reduce). If each card sent its gradients to every other
-# one, it would send $n - 1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For
-# $n - 1$ rounds it adds what arrives (*reduce-scatter*), and for $n - 1$ more the finished parts are handed round
-# (*all-gather*).
+# one, it would send $n-1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For $n-1$
+# rounds it adds up what arrives (*reduce-scatter*), and for $n-1$ more it hands on the finished parts (*all-gather*).
 
 # %%
 ring_scheme(4)
@@ -115,7 +112,8 @@ ring_scheme(4)
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients: never more than $2G$, however many cards there are.
+# where $G$ is the size of the gradients. With four cards this is $1.5\,G$, and it never exceeds $2G$, however many
+# cards there are.
 
 
 # %% tags=["check-ring"]
@@ -125,8 +123,8 @@ def ring_all_reduce(cards):
     for step in range(2 * (n - 1)):
         moving = [parts[card][(card - step) % n] for card in range(n)]
         for card, part in enumerate(moving):  # all cards send at once
-            which, after = (card - step) % n, parts[(card + 1) % n]
-            after[which] = after[which] + part if step < n - 1 else part
+            place, neighbour = (card - step) % n, parts[(card + 1) % n]
+            neighbour[place] = neighbour[place] + part if step < n - 1 else part
             sent += part.nbytes
     return [torch.cat(card) for card in parts], sent / n
 
@@ -140,10 +138,11 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Who holds what: ZeRO
 #
-# With DDP, eight cards hold eight equal copies of everything. [ZeRO](glossary.md#zero) removes the copies in three
-# stages: each card keeps only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the
-# weights (stage 3). We count 16 bytes for each parameter: bf16 with an fp32 master copy ([lesson 9](09_memory.ipynb)).
-# **Which stage do 7B parameters need on eight cards of 80 GB?**
+# With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
+# only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights (stage 3). We
+# count 16 bytes for each parameter ([lesson 9](09_memory.ipynb)): 2 for the weight in bf16, 2 for its gradient, and 12
+# for what the optimizer keeps, an fp32 master copy and AdamW's two averages. **Which stage do the 6.74 billion
+# parameters of Llama-2-7B need on eight cards of 80 GB?**
 
 
 # %%
@@ -163,33 +162,33 @@ seven.round(1)
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Activations come
 # on top. With a fixed batch each card has an $n$-th of them, under DDP as under ZeRO.
 #
-# Stages 1 and 2 send no more than DDP. A reduce-scatter gives each card the finished gradients of its part, the card
-# updates that part alone (so the update shrinks to an $n$-th), and an all-gather hands out the new weights.
+# Stages 1 and 2 send no more than DDP, because they only put the update between the two halves of the ring. The
+# reduce-scatter gives each card the finished gradients of its part, the card updates the weights of that part, and the
+# all-gather hands out the new weights in place of the gradients. The update shrinks to an $n$-th as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
 #
 # [FSDP](glossary.md#fsdp) is torch's version of stage 3. A block computes with whole weights, so the cards gather them
-# just before its turn and free them afterwards. This happens in the forward pass and again in the backward pass, and
-# meanwhile the next block's weights are already on their way.
+# just before its turn and free them afterwards. This happens in the forward pass and again in the backward pass.
 #
-# With the reduce-scatter of the gradients, a card sends $3(n-1)/n$ times the model's size, one and a half times as much
-# as with DDP. With LoRA the difference is far larger, because frozen weights have no gradients but have to be gathered.
+# A card takes part in two all-gathers of the weights and one reduce-scatter of the gradients, and in each it sends
+# $(n-1)/n$ times the model's size. DDP's ring consists of two such rounds, so FSDP sends one and a half times as much.
+# With LoRA the difference is far larger, because frozen weights have no gradients but still have to be gathered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
-# Now we train on two cards, once with DDP and once with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is
-# the library under the `Trainer` of transformers. A script that uses it is an ordinary training loop with a few
-# changes:
+# Now we train with DDP and with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is the library under the
+# `Trainer` of transformers. A script that uses it is an ordinary training loop with a few changes:
 #
-# - The `DataLoader` has the batch size of *one* card. `prepare` hands each process its share of the batches.
-# - `gather` collects a tensor from all cards. DDP divides the sum of gradients by $n$, so we divide by the tokens *per
-#   card*, $T / n$ (312 / 2 = 156 in the first batch), and together this makes $1 / T$.
-# - `backward` and `clip_grad_norm_` belong to the accelerator. Clipping looks at the norm of the combined gradient.
+# - The `DataLoader` has the batch size of *one* card, and `prepare` deals out the batches.
+# - `gather` collects a tensor from all cards. With it each process learns $T$, the tokens of the whole batch.
+# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). DDP and FSDP divide the sum of the gradients by
+#   $n$, and together this makes $1 / T$.
+# - `backward` and `clip_grad_norm_` are the accelerator's, because the norm is that of the combined gradient.
 #
-# `cpu=True` keeps the script off GPUs. The function `train` is the same for DDP and FSDP, because the model itself
-# takes care of the exchange.
+# `cpu=True` keeps the script off GPUs. `train` is the same for DDP and FSDP.
 
 # %%
 loop = """
@@ -218,9 +217,9 @@ def train(kind, model, optimizer, loader):
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For DDP, `prepare` wraps the model. For FSDP on GPUs `prepare` would do everything as well, but accelerate shards on
-# GPUs only, so here we write out what it does: `fully_shard` for each block and for the rest, and an optimizer for the
-# *parts*. The last line prints how many bytes of weights the first card holds.
+# For DDP, `prepare` wraps the model. On GPUs it would shard it for FSDP as well, but not on a CPU, so we write out what
+# it does. `fully_shard` replaces the weights of each block, and then the rest, by this card's parts of them, and the
+# optimizer gets the *parts*. The line with `held` prints how many MB the first card keeps.
 
 # %%
 with_ddp = """
@@ -241,7 +240,7 @@ accelerator.end_training()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A configuration file says how the script runs, and on how many cards. `MULTI_GPU` is accelerate's name for DDP with
-# one process for each device.
+# one process for each device. Port 0 lets the computer choose a free one.
 
 # %%
 ddp = """
@@ -251,14 +250,14 @@ num_processes: 2
 main_process_port: 0
 """
 folder = Path(mkdtemp())
-torch.save((inputs, labels), folder / "rows.pt")
 (folder / "ddp.yaml").write_text(ddp)
 (folder / "train.py").write_text(loop + with_ddp + with_fsdp)
+torch.save((inputs, labels), folder / "rows.pt")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At a terminal you would now type `accelerate launch --config_file ddp.yaml train.py MODEL`. The next cell does the
-# same from this page and collects the printed numbers. **How far apart will the losses of one and of two processes
-# be?**
+# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`. The next cell does the same
+# from this page and collects the printed numbers. The settings in `env` keep the exchange inside the laptop. **How far
+# apart will the losses of one and of two processes be?**
 
 # %%
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
@@ -277,7 +276,7 @@ for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines(
 print(f"FSDP: {printed['held'][0]:.2f} MB of weights on the first card")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One process takes the same three steps, in the loop that you know:
+# One process takes the same three steps:
 
 # %%
 alone = new_model()
@@ -297,16 +296,18 @@ course.claim("One and two processes have the same losses, to 1e-5", apart.max() 
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They agree but for rounding, because a sum depends on its order. With FSDP the card keeps half of the 16.15 MB. AdamW
-# gets only these parts, so the optimizer state is halved as well.
+# They agree but for rounding, which depends on the order of a sum. With FSDP the first card keeps half of the 16.15 MB.
+# AdamW gets only these parts, so the optimizer state is halved as well.
 #
-# Make this comparison before any long run: the same rows, no dropout, a few steps on one card and on two. If the curves
-# differ, look for a plain mean over unequal shares, or for rows dealt out twice.
+# Make this comparison before any long run: the same rows, no dropout, a few steps on one card and on two. If losses
+# differ, look for a plain mean over unequal shares.
 #
 # On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below makes FSDP of it.
 # The wrap policy says that blocks are gathered one at a time. With `bf16` the cards compute in bf16 and keep their
-# parts in fp32. To save the trained model, *every* process calls `accelerator.get_state_dict(model)`, which puts it
-# together, and one of them writes the file. A `Trainer` script needs no change: start it with `accelerate launch`.
+# parts in fp32.
+#
+# To save the model, *every* process calls `accelerator.get_state_dict(model)`, which puts the parts together, and one
+# writes the file. `accelerate launch` starts a `Trainer` script without a change.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -321,17 +322,18 @@ fsdp_config:
 # ## What a step costs on real links
 #
 # Two processes on a laptop share its cores, so speed can only be calculated here. On $n$ cards with a fixed batch, the
-# passes shrink to an $n$-th. The exchange does not, nor does DDP's update, because every card updates all parameters:
+# forward and backward passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink,
+# nor does DDP's update, because every card updates all parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden ($t_\text{hidden}$), because gradients of the upper blocks are complete while the
-# backward pass still works below them. DDP collects them in *buckets* of 25 MB, and sends each as soon as it is full.
-# At best this *overlap* covers the whole backward pass, two thirds of the passes.
+# Part of the exchange is hidden, because the gradients of the upper blocks are complete while the backward pass still
+# works below them. DDP sends them in *buckets* of 25 MB as they fill. At best this *overlap* covers the whole backward
+# pass, so $t_\text{hidden}$ is two thirds of $t_\text{passes}/n$.
 #
-# We estimate a step of eight H100s for 1.5 billion parameters and bf16 gradients. The cards compute 400 TFLOP/s, about
-# 40% of what their maker states, and move 3.35 TB/s in memory; AdamW reads and writes 28 bytes for each parameter.
+# We estimate a step for 1.5 billion parameters with bf16 gradients on H100s. Each computes 400 TFLOP/s, about 40% of
+# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter.
 # **Over which links are eight cards at least five times as fast as one?**
 
 
@@ -352,36 +354,34 @@ speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP pays off inside a machine, and between machines over the 400 Gbit/s of today's clusters (all rates are nominal).
-# Over a slow network eight cards are slower than one.
+# DDP pays off inside a machine, and between machines over the 400 Gbit/s of today's clusters, if the links keep their
+# stated rates. Over 10 Gbit/s, eight are slower than one.
 #
-# Two things make the exchange smaller. LoRA with ten million parameters sends only 35 MB,
-# because frozen weights have no gradients. Over 10 Gbit/s this takes 0.03 s, about as long as its backward pass.
-# And with gradient accumulation the cards exchange only once for several micro-batches.
+# Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB, because frozen
+# weights have no gradients. With gradient accumulation the cards exchange only once for several micro-batches.
 #
 # **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
-# has fewer steps, so search the learning rate again. With SGD one multiplies it by the growth of the batch, after a
-# warm-up (Goyal et al.); with AdamW its square root is a usual first guess.
+# has fewer steps, so search the learning rate again. With AdamW, one starts from the old rate times the square root of
+# the batch's growth.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
-# ZeRO and FSDP divide what is *stored*. Very large models divide the computing as well.
+# ZeRO and FSDP divide what is *stored*. Two other ways divide the computing as well.
 #
-# **Tensor parallelism** splits single matrices. In an MLP each card takes some of the hidden units: rows of the first
-# matrices, and the matching columns of the last one. Each card then has a part of the sum that is the output, and an
-# all-reduce adds the parts up. Attention is split by heads. The cards exchange activations twice in every block and
-# pass and have to wait for them, so this is done within a machine, over NVLink.
+# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits single matrices. In an MLP each card takes some of
+# the hidden units, so it computes one part of the sum that is the output, and an all-reduce adds the parts up.
+# Attention is split by heads. The cards wait for this exchange twice in every block and pass, so they need NVLink.
 #
-# **Pipeline parallelism** splits the model between blocks, say eight of 32 to each of four cards. Only the
-# activations at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for those
-# before it. One cuts the batch into $m$ micro-batches that follow each other. With $p$ cards, each is idle for
+# [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
+# at the cuts travel, so slow links will do. Its price is the *bubble*, the time in which a card waits for the others.
+# With $p$ cards and a batch cut into $m$ micro-batches that follow each other, each card is idle for
 # $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
 #
-# Find out which bytes are too many ([lesson 9](09_memory.ipynb)), and take the first line that helps.
+# Find out which bytes are too many, and take the first line that helps.
 #
 # | problem | what to do |
 # | --- | --- |
@@ -396,20 +396,17 @@ speed.round(2)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean is
-#   right only for equal shares.
-# - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass. Exchange and update do not shrink.
+# - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean
+#   needs equal shares.
+# - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
 # - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides everything
 #   that belongs to parameters.
 #
 # ## Further reading
 #
-# - Hugging Face 2025, [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook)
-# - Li et al. 2020, [PyTorch Distributed](https://arxiv.org/abs/2006.15704)
-# - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054); Shoeybi et al. 2019,
-#   [Megatron-LM](https://arxiv.org/abs/1909.08053) (tensor); Huang et al. 2019,
-#   [GPipe](https://arxiv.org/abs/1811.06965) (pipeline)
-# - Goyal et al. 2017, [Accurate, Large Minibatch SGD](https://arxiv.org/abs/1706.02677)
+# - [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook)
+# - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054)
+
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

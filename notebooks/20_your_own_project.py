@@ -13,7 +13,7 @@
 #
 # **You will be able to**
 #
-# - write a plan that can be shown to be older than the results;
+# - write a plan, and prove later that it is older than the results;
 # - find leaks in your data, and say before the final runs which difference they can show;
 # - decide by the plan, where "cannot tell" is a possible answer, and report what you did.
 #
@@ -70,23 +70,25 @@ plan = {
     "seeds": 3,
     "worthwhile": 0.05,  # in the unit of the score
     "cheaper": "lora",
-    "rule": "inside ±worthwhile: cheaper; sure and at least it: better; else neither",
+    "rule": "interval inside ±worthwhile: cheaper; interval without 0 and "
+    "difference at least worthwhile: better; else cannot tell",
 }
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The `rule` turns the interval of the difference into a decision. It has three outcomes:
+# The `rule` turns the 95% interval of the difference into a decision. It has three outcomes:
 #
-# - The whole interval lies within ±`worthwhile`: the difference is too small to matter. We take the cheaper strategy.
-# - The interval excludes zero, and the difference is at least `worthwhile`. We take the better strategy.
-# - Otherwise the study cannot tell, and the report says so.
+# - If the whole interval lies within ±`worthwhile`, the difference is too small to matter, and we take the cheaper
+#   strategy.
+# - If the interval excludes zero and the difference is at least `worthwhile`, we take the better strategy.
+# - Otherwise the question stays open: the study cannot tell, and the report says so.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your documents
 #
 # Every task of this course fits into one table. A row has a `prompt`, which the model only reads; an `answer`, which it
-# learns; and a `source`, which says where the row comes from, for example a file, an author or a customer. A plain
-# text has an empty prompt. For a classification, the text is the prompt and the name of the class is the answer. The
-# plan needs a template and a score that fit the task:
+# learns; and a `source`, which says where the row comes from, for example a file, an author or a customer. A plain text
+# has an empty prompt. For a classification, the text is the prompt and the name of the class is the answer. The plan
+# needs a template and a score that fit the task:
 #
 # | task | prompt and answer | `template` | `score` |
 # | --- | --- | --- | --- |
@@ -115,8 +117,12 @@ data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
 # material is. So we split the *sources*, and every document follows its source. Here the sources are the twenty
 # subjects of the notes, so the test is about subjects that were not in the training text.
 #
-# Even so, a document may stand in two sources. We look for documents of the other splits that share eight words in a
-# row with a document of the test, and remove them, so that the test remains as it is.
+# For this the sources are shuffled and put in a row, and the shares cut the row into the splits. Sources beyond the
+# last share get no split and are not used.
+#
+# Even so, two sources may contain the same document. So we compare all *runs* of eight words, as in [lesson
+# 11](11_your_data.ipynb). If a document outside the test shares a run with the test, we remove that document, so that
+# the test remains as it is.
 
 
 # %%
@@ -160,8 +166,9 @@ datasheet
 # computed from a text and changes as soon as one letter of the text does. We put a hash of the data into the plan,
 # compute the hash of the plan, and store everything in a file.
 #
-# As long as only you have the file, it proves nothing, because you could write it anew. **So before you go on, commit
-# and push it** (with `git add -f`, because this repository ignores `results/`), **or mail the hash to somebody.**
+# As long as only you have the file, it proves nothing, because you could write it anew. **So in your project, before
+# you go on, commit and push the file** (with `git add -f`, because this repository ignores `results/`), **or mail the
+# hash to somebody.**
 
 # %% tags=["check-seal"]
 rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
@@ -208,13 +215,14 @@ def wrong_answer(model, document):
 
 
 scores = {"nats_per_token": nats_per_token, "wrong_answer": wrong_answer}
-score = torch.no_grad()(scores[plan["score"]])
+score = torch.no_grad()(scores[plan["score"]])  # scoring needs no gradients
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
 #
-# First we measure the untouched model, on validation text, so that the test stays closed. For classes, the bag of words
-# of [lesson 13](13_classification.ipynb) belongs beside it.
+# First we measure the untouched model, because a strategy that does not beat it has taught nothing. We use validation
+# text, so that the test stays closed. For classes, the bag of words of [lesson 13](13_classification.ipynb) belongs
+# beside it.
 
 
 # %%
@@ -278,9 +286,10 @@ print(tried.mean().round(2).to_string())
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
 #
-# The search was also a [pilot run](glossary.md#pilot-run): it gives the losses of both strategies on the same
-# validation notes. Their paired differences have a standard deviation $s$, and the interval over $n$ test documents
-# will be about
+# The search was also a [pilot run](glossary.md#pilot-run), because it gives the losses of both strategies on the same
+# validation notes. The wider their differences vary from note to note, the wider the final interval will be. If these
+# differences have the standard deviation $s$, the difference of the means over $n$ test documents will be known to
+# about
 #
 # $$\pm\, t \sqrt{\frac{s^2}{n} + e_\text{seeds}^2}$$
 #
@@ -331,16 +340,16 @@ difference, low, high = interval(losses)
 print(f"{other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned something, because they end near 5.1 nats per token and an untouched model stands at 5.8.
-# Their difference is 0.01, with an interval from -0.13 to 0.16, which is more than twice as wide as the pilot said. The
-# seeds are the reason: `lora` is better with seed 0 and `full` with the other two, and fourteen steps are few enough
-# for their order to matter. More seeds would help most. With ten of each, $t$ alone would fall from 4.30 to 2.26.
+# Both strategies learned something, because they end near 5.1 nats per token and the untouched model stands at 5.8.
+# Their difference is 0.01, with an interval from -0.13 to 0.16, more than twice as wide as the pilot's lower bound. The
+# seeds are the reason: `lora` is better with seed 0 and `full` with the other two. With only fourteen steps, the order
+# of the notes matters. More seeds would help most, because with ten of each $t$ alone would fall from 4.30 to 2.26.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# The function below is the rule of the plan, and nothing else enters the decision. First we compute the hash again, as
-# anybody can who has the file, to show that the plan has stayed the same.
+# The function below is the rule of the plan, and nothing else enters the decision. The cell also computes the hash of
+# the stored plan again, as anybody who has the file can, to show that the plan has stayed the same.
 
 
 # %%
@@ -410,7 +419,7 @@ print(report)
 # ## Key ideas
 #
 # - The question, the number that decides and the rule are sealed before anything runs.
-# - Split by source, remove leaks, and learn from a pilot which difference the test can show.
+# - Split by source and remove leaks. A pilot tells you beforehand which difference the test can show.
 # - The rule decides, "cannot tell" included, and every number of the report comes from the runs.
 #
 # ## Further reading

@@ -3,10 +3,10 @@
 #
 # *Must every layer learn from the first step, and at the same rate?*
 #
-# A model that learns a new subject forgets some of what it could do before. The lower layers hold what is useful for
-# every text, so one would like to change them less. So far we had only one means for this: to freeze them for the whole
-# run. A *schedule* is finer, because a layer can join later, or learn at a lower rate than the layers above it. In this
-# lesson you write two such schedules as one table, train by it, and see what they save.
+# A model that learns a new subject forgets some of what it could do before. The lower layers are thought to hold what
+# is useful for every text, so one would like to change them less. So far we could only freeze them for the whole run. A
+# *schedule* is finer, because a layer can join later, or learn at a lower rate than the layers above it. In this lesson
+# you write two such schedules as one table, train by it, and see what they save.
 #
 # **You will be able to**
 #
@@ -42,10 +42,11 @@ blocks = tl.pack(tl.load_corpus("rust").train, tokenizer, 64)[:32]
 # - **Gradual unfreezing.** At first only the top is trained. The next layers join step by step, from the top downwards.
 # - **Discriminative rates.** Every layer learns from the start, but the lower it is, the smaller is its learning rate.
 #
-# Both fit in one table. It has a row for each part of the model, from the top to the bottom, and a column for each step.
-# An entry is the factor by which the learning rate is multiplied, and 0 means frozen. Our model has ten parts: the final
-# norm, eight blocks and the embedding. We train for eight steps. In gradual unfreezing the parts join in four groups,
-# each after a quarter of the steps, and in discriminative rates the factor falls to a tenth at the bottom.
+# Both fit in one table. It has a row for each part of the model, from the top to the bottom, and a column for each
+# step. An entry is the factor by which the learning rate is multiplied, and 0 means frozen. Our model has ten parts:
+# the final norm, eight blocks and the embedding, which is tied to the head and so is the head as well. We train for
+# eight steps. In gradual unfreezing the parts join in four groups, each after a quarter of the steps, and in
+# discriminative rates the factor falls to a tenth at the bottom.
 
 # %%
 rows = ["norm", *(f"block {n}" for n in range(7, -1, -1)), "embedding"]
@@ -70,8 +71,8 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ULMFiT has a third idea, *slanted triangular rates*, which multiply each column of the table. The rate of all layers
-# rises in a straight line over the first tenth of the steps and falls in a straight line afterwards. It is a warm-up and
-# a decay, as in lesson 4. You write it in the exercise.
+# rises in a straight line over the first tenth of the steps and falls in a straight line afterwards. It is a warm-up
+# and a decay, as in lesson 4. You write it in the exercise.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train by the table
@@ -81,7 +82,7 @@ plt.show()
 # gets no gradient, and AdamW leaves a parameter without gradient as it is.
 #
 # With `late=False` the function makes a common mistake: it gives the optimizer only the parameters that are trainable
-# at the start.
+# in the first step, so those that join late are missing from it.
 
 
 # %%
@@ -106,8 +107,8 @@ def train(model, table, rate=1e-3, late=True):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** In eight steps, how far does each part move? And how far with the mistake? We measure the norm of
-# the change, in percent of the norm of the weights.
+# **Predict first.** We measure how far each part moves in eight steps, as the norm of its change in percent of the norm
+# of its weights. Which part moves least by each schedule, and what does the mistake change?
 
 
 # %%
@@ -132,11 +133,12 @@ course.claim("With the mistake, block 3 moves 0.0%", stuck)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With either schedule the embedding moves less than half as far as with `full`, as we wanted. With the mistake, every
 # part that joins late stays exactly where it was, block 3 among them, although no error and no warning says so. These
-# parts received gradients, but the optimizer did not hold their parameters. After training by a schedule, look at such
-# a table first.
+# parts received gradients, but the optimizer did not hold their parameters. So after training by a schedule, look at
+# such a table before anything else.
 #
 # `Trainer` makes its optimizer from the trainable parameters, too. There, pass an optimizer of all parameters as
-# `optimizers=(adamw, None)`, and set `requires_grad` and the rates in the method `on_step_begin` of a `TrainerCallback`.
+# `optimizers=(adamw, None)`, and set `requires_grad` and the rates in the method `on_step_begin` of a
+# `TrainerCallback`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is it worth it?
@@ -144,8 +146,8 @@ course.claim("With the mistake, block 3 moves 0.0%", stuck)
 # These recorded runs are longer than ours: 200 passages, three seeds, and a learning rate that was searched for each
 # strategy by itself. Both schedules are best at about three times the rate of `full`, because most of their parameters
 # learn later or more slowly. *Rust* is the perplexity on 40 test passages, and *Python* the perplexity on Python's
-# language reference, which was 36 before training. The last two columns say how far the perplexity on Rust is above that
-# of `full`, as an interval.
+# language reference, which was 36 before training. The last two columns say how far the perplexity on Rust is above
+# that of `full`, as an interval. (`compare_pairs` subtracts the other way round, so the code turns the signs.)
 #
 # **Which strategy learns most about Rust, and which forgets least of the Python reference?**
 
@@ -166,9 +168,9 @@ result.loc[names].round(1)
 # in place of 64. Gradual unfreezing forgets less as well, but it is about four points behind on Rust. So if you want to
 # keep more of what the model could do, lower rates for the lower layers are worth a try. They cost one line.
 #
-# **This is one small model**, and gradual unfreezing gets no fair chance here. The model's head is tied to the embedding,
-# so it stays frozen until the last group joins, although it is the very top. And nothing is random at the start, so the
-# first gradients are no danger to the lower layers. With a new head, as in [lesson 13](13_classification.ipynb), measure
+# **This is one small model**, and gradual unfreezing gets no fair chance here. The head is tied to the embedding, so it
+# stays frozen until the last group joins, although it is the very top. And nothing is random at the start, so the first
+# gradients are no danger to the lower layers. With a new head, as in [lesson 13](13_classification.ipynb), measure
 # again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

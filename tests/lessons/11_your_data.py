@@ -34,19 +34,18 @@ writers = clean.writer.to_numpy(dtype=object)
 assert all(writers[one] == writers[other] for one, other in np.argwhere(near)) and clean.writer.nunique() == 8
 assert all(clean.answer[one] == clean.answer[other] for one, other in np.argwhere(near))
 assert sum(clean.file[one] != clean.file[other] for one, other in np.argwhere(near)) > 24
-assert 1 / 3 < np.mean(by_row) < 0.45 and max(by_row) > 0.5 and min(by_row) > 0.1 and held_out.sum() == 20
+assert held_out.sum() == 20
+draw = np.random.default_rng(0)
+by_row = [similar[np.ix_(test, ~test)].max(1) > 0.5 for test in (draw.permutation(88) < 22 for _ in range(200))]
+assert round(np.sum(by_row) / 200) == 9
 for seed in range(20):
-    two = np.random.default_rng(seed).permutation(sorted(set(writers)))[:2]
-    assert look_up(clean.writer.isin(two).to_numpy()) == 0
+    two = clean.writer.isin(np.random.default_rng(seed).permutation(sorted(set(writers)))[:2]).to_numpy()
+    assert not (similar[np.ix_(two, ~two)] > 0.5).any()
 
 assert as_text(clean.messages[1]).endswith("<|im_end|>\n") and tokenizer.pad_token_id != tokenizer.eos_token_id == end
 assert all(one["labels"][-1] == end and one["labels"].count(end) == 1 for one in examples)
 whole = [tokenizer(as_text(messages)).input_ids for messages in clean.messages]
 assert all(one["input_ids"] == tokens[: len(one["input_ids"])] for one, tokens in zip(examples, whole, strict=True))
-
-lengths = np.array([len(one["input_ids"]) for one in examples])
-assert (lengths.min(), lengths.max()) == (97, 247) and round(100 * (1 - real.float().mean().item())) == 4
-assert 7 * (len(tokenizer(log).input_ids) - lengths.max()) > lengths.sum()
 
 assert noticed["answer cut away"][0] == "no answer" and "no end token" in noticed["answer cut away"]
 assert [noticed[name] for name in list(noticed)[2:]] == [["no end token"], ["not three messages"], ["padding learned"]]
@@ -60,7 +59,7 @@ loaded = AutoTokenizer.from_pretrained(f"{work}/ready/tokenizer")
 assert loaded.eos_token_id == end and loaded.chat_template == tokenizer.chat_template
 
 assert short.num_rows == len(losses) == 24 and losses[-1] < losses[0] / 2
-assert abs(np.mean(losses[-8:]) - np.mean(its_losses[-8:])) < 0.15
+assert abs(np.mean(losses[-8:]) - np.mean(its_losses[-8:])) < 0.1
 assert stopped["your collator"] >= 7 and stopped["end masked"] == 0
 
 

@@ -23,7 +23,7 @@ assert config.mixed_precision == "bf16" and config.fsdp_config["fsdp_version"] =
 
 # after: check-shares
 assert tokens == [252, 60] and (252 + 60) / 2 == 156 and 252 / 60 == 4.2 and round(100 * float(off)) == 85
-assert torch.allclose((252 * own[0] + 60 * own[1]) / 312, whole, atol=1e-6)  # weighted by tokens, it is right
+assert torch.allclose((252 * by_card[0] + 60 * by_card[1]) / 312, whole, atol=1e-6)  # weighted by tokens, it is right
 
 # after: check-ring
 assert whole.nbytes == 16_147_200 and sent == 24_220_800 == 2 * 3 / 4 * whole.nbytes
