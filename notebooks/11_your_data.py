@@ -227,9 +227,7 @@ token_view(**examples[1], tokenizer=tokenizer)
 #
 # A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right
 # end: the tokens with a padding token, the labels with $-100$. A third table, the [attention
-# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which nobody may attend to. The
-# model computes padding all the same and throws the result away, so it pays to put rows of similar length together. A
-# row as long as the log above would fill its batch with padding.
+# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which nobody may attend to.
 
 
 # %%
@@ -259,6 +257,25 @@ for_chat = DataCollatorForLanguageModeling(pad_token_id=tokenizer.pad_token_id)
 theirs = for_seq2seq([dict(example) for example in few]), for_chat(few)
 same = all(torch.equal(batch[key], other[key]) for key in batch for other in theirs)
 course.claim("Our batch equals those of transformers and TRL", same)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# ## What padding costs
+#
+# The model computes padding as if it were text and throws the result away. How much this is depends on which lengths
+# meet in a batch. Our examples have 97 to 247 tokens. **How much padding do batches of eight need if the examples come
+# as they stand, and how much if they are sorted by length?**
+
+# %%
+by_length = sorted(examples, key=lambda one: len(one["input_ids"]))
+for name, given in {"as they stand": examples, "sorted by length": by_length}.items():
+    batches = [collate(given[at : at + 8]) for at in range(0, 88, 8)]
+    real = torch.cat([one["attention_mask"].flatten() for one in batches])
+    print(f"{name}: {1 - real.float().mean():.0%} padding")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# If rows of similar length go together, most of the padding is saved; `Trainer` has an option for it. One extreme row
+# costs more than all of this. Beside the log of 20 times the usual length, the seven others in its batch would get more
+# padding than our whole data set has tokens. So look at the longest rows first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Four faults, and the check that finds them

@@ -10,7 +10,6 @@ from functools import cache
 
 from course import cards
 
-LEVELS = {1: "first steps", 2: "apply it", 3: "think further"}
 WHICH_LETTER = "Give the letter of your choice"
 
 
@@ -27,7 +26,7 @@ class Exercise:
     """One exercise.
 
     Args:
-        name: such as "ex04_1", whose last digit is its level (see `LEVELS`).
+        name: such as "ex04_1".
         looks_at: what the judge looks at, as students are told; it does not give the answer away.
         hints: each says more than the one before.
         judge: takes an answer and raises Wrong where it is not right.
@@ -39,11 +38,6 @@ class Exercise:
     hints: tuple[str, ...]
     judge: Callable[..., None]
     mistakes: dict[str, object] = field(default_factory=dict)
-
-    @property
-    def level(self) -> int:
-        """1, 2 or 3."""
-        return int(self.name[-1])
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import jupytext
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from course.exercises import LEVELS, Exercise, Quiz, tasks_of
+from course.exercises import Exercise, Quiz, tasks_of
 from course.lessons import (
     EXERCISES_IMPORT,
     FOLDER,
@@ -120,7 +120,7 @@ def exercise_cells(lesson: str, solution: NotebookNode) -> list[NotebookNode]:
         stub, found = SOLUTION.subn(r"\1# your code here", code.source)
         if (question.cell_type, code.cell_type, found) != ("markdown", "code", 1):
             raise ValueError(f"{task.name}: expected its question, then one cell of code with one solution in it")
-        heading = f"**Exercise {lesson.lstrip('0')}.{number}** ({LEVELS[task.level]}). "
+        heading = f"**Exercise {lesson.lstrip('0')}.{number}.** "
         first, *rest = question.source.split("\n\n")
         text = "\n\n".join([fill(heading + first, WIDTH), *rest])
         below = {"slideshow": {"slide_type": "subslide"}}

@@ -47,6 +47,10 @@ assert all(one["labels"][-1] == end and one["labels"].count(end) == 1 for one in
 whole = [tokenizer(as_text(messages)).input_ids for messages in clean.messages]
 assert all(one["input_ids"] == tokens[: len(one["input_ids"])] for one, tokens in zip(examples, whole, strict=True))
 
+lengths = np.array([len(one["input_ids"]) for one in examples])
+assert (lengths.min(), lengths.max()) == (97, 247) and round(100 * (1 - real.float().mean().item())) == 4
+assert 7 * (len(tokenizer(log).input_ids) - lengths.max()) > lengths.sum()
+
 assert noticed["answer cut away"][0] == "no answer" and "no end token" in noticed["answer cut away"]
 assert [noticed[name] for name in list(noticed)[2:]] == [["no end token"], ["not three messages"], ["padding learned"]]
 assert noticed["nothing"] == []
