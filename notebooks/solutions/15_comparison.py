@@ -5,29 +5,6 @@
 import course
 
 # %% [markdown]
-# Write a function for the paired interval over seeds. `runs` is a table with one row for each run, in no particular
-# order. Its columns are `strategy`, `seed` and `perplexity`, and it may contain other strategies too. Return the low
-# and the high end of Student's 95% interval for the mean of `one` minus `other`, taken seed by seed.
-
-# %%
-import math
-from scipy import stats
-
-
-def interval_of_difference(runs, one, other):
-    """Low and high end of the 95% interval."""
-    ### BEGIN SOLUTION
-    by_seed = runs.pivot(index="seed", columns="strategy", values="perplexity")
-    differences = by_seed[one] - by_seed[other]
-    t = stats.t.ppf(0.975, len(differences) - 1)
-    half = t * differences.std() / math.sqrt(len(differences))
-    return differences.mean() - half, differences.mean() + half
-    ### END SOLUTION
-
-
-course.check("ex15_1", interval_of_difference)
-
-# %% [markdown]
 # Somebody tuned several strategies and scored every run on validation text and on test text. `record` has one row for
 # each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity` and `test_perplexity`. Each
 # rate was run with the same seeds, and a run that diverged has infinity in both scores. One of the two scores may not
@@ -49,4 +26,4 @@ def fair_scores(record):
     ### END SOLUTION
 
 
-course.check("ex15_2", fair_scores)
+course.check("ex15_1", fair_scores)

@@ -1,7 +1,8 @@
-assert 141.5 < before < 142.1 and (after < before).all()
-assert 0.28 < gain["LoRA, 1e-3"] < 0.4 and 0.75 < gain["LoRA, 1e-2"] < 0.83
+assert 170 < before < 172 and (after < before).all()
+assert 0.13 < gain["LoRA, 1e-3"] < 0.25 and 0.75 < gain["LoRA, 1e-2"] < 0.9
 own = intervals(live, [("full, 1e-3", "LoRA, 1e-2")]).iloc[0]
-assert round(own.difference) == 11 and own.low > 0 and round(stats.t.ppf(0.975, 2), 2) == 4.30
+assert -5 < own.low < 3 and own.difference > 3 and round(stats.t.ppf(0.975, 2), 2) == 4.30
+assert intervals(live, [("LoRA, 1e-2", "LoRA, 1e-3")]).low.iloc[0] > 2 and round(stats.t.ppf(0.975, 4), 2) == 2.78
 searched = tl.recorded("rates").query("strategy in @seven").groupby("strategy").learning_rate
 assert searched.size().eq(16).all() and searched.unique().map(sorted).map(tuple).nunique() == 1
 assert (best[seven] == table.loc[seven, "learning rate"]).all()
@@ -30,33 +31,16 @@ assert left == {frozenset(pair) for pair in [("lora", "qlora"), *combinations(mi
 assert pairs.loc[("lora", "qlora"), ["low", "high"]].astype(float).round(1).tolist() == [-1.5, 3.5]
 assert pairs.loc[("freeze_embeddings", "freeze_lower"), ["low", "high"]].astype(float).round(1).tolist() == [-6.8, 8.6]
 assert pairs.loc[("full", "lora"), ["low", "high"]].astype(float).round(0).tolist() == [12, 25]
+assert pairs.loc[("lora", "bitfit"), "low"] > 0
 closed = intervals(losses, [("full", "lora")]).iloc[0]
 narrow = intervals(losses, [("full", name) for name in seven if name != "full"]).loc[("full", "lora")]
 wide = pairs.loc[("full", "lora")]
 assert closed.high - closed.low < narrow.high - narrow.low < wide.high - wide.low
-spreads = losses.mean().unstack().std(axis=1)
-assert 3.5 < spreads.max() / spreads.min() < 4.5
 careful = tl.compare_pairs(documents).query("not separated")
 more = {frozenset(pair) for pair in careful[["first", "second"]].to_numpy().tolist()} - left
 assert more == {frozenset(("last_layers", "lora")), frozenset(("last_layers", "qlora"))} and len(careful) == 6
 
 assert (table.loc[seven, "general perplexity"] > table.loc[tl.ZERO_SHOT, "general perplexity"]).all()
 assert table["general perplexity"][seven].idxmin() == table["Rust perplexity"][seven].idxmax() == "bitfit"
-apart = general - general.loc["full"]  # with each pair's own spread or the pooled one, whichever is larger
-for name in seven[1:]:
-    error = max(apart.loc[name].sem(), spread * np.sqrt(2 / 3))
-    assert abs(apart.loc[name].mean()) > stats.t.ppf(1 - 0.05 / 6 / 2, freedom) * error
-    assert (apart.loc[name].mean() > 0) == (name == "freeze_lower")
-at = same_rate.pivot_table("general_perplexity", "learning_rate", "strategy")
-assert (
-    (at.freeze_lower < at.full).all()
-    and (at.freeze_embeddings < at.full).all()
-    and (at.loc[0.001] < at.loc[0.002]).all()
-)
-assert at.loc[0.002, ["freeze_lower", "freeze_embeddings", "full"]].round().tolist() == [62, 55, 76]
-rates = table["learning rate"]
-assert rates["freeze_lower"] == rates["freeze_embeddings"] == 2 * rates["full"] == 2e-3
-
 assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg", "pairs.txt"}
 assert pd.read_csv(folder / "pairs.csv").separated.sum() == 17
-assert (intervals(with_start, [("zero-shot", name) for name in seven]).high < 0).all()

@@ -1,108 +1,10 @@
-"""The comparison: a difference seed by seed, a rate chosen without the test."""
+"""The comparison: a rate chosen without the test."""
 
 import math
-from functools import partial
 
 import pandas as pd
-from scipy import stats
 
-from course.exercises import Quiz, Wrong, close, function_exercise, kind, number, numbers
-
-
-def _tables():
-    """Runs in no order, beside a strategy that nobody asked for; a seed moves all strategies alike."""
-    for one, other, perplexities in (
-        ("lora", "full", {"full": (70.2, 74.9, 72.0), "lora": (73.1, 77.0, 75.2), "bitfit": (105.3, 106.4, 105.8)}),
-        (
-            "lora",
-            "qlora",
-            {"lora": (81.5, 78.2, 79.9, 84.0), "qlora": (81.9, 79.6, 79.7, 85.1), "full": (72.1, 70.3, 71.0, 74.4)},
-        ),
-        (
-            "full",
-            "last_layers",
-            {
-                "full": (71.0, 76.2, 69.8, 73.3, 74.0, 72.5),
-                "last_layers": (74.1, 80.9, 73.5, 76.0, 78.8, 75.2),
-                "bitfit": (104.8, 106.0, 105.1, 105.5, 106.2, 105.0),
-            },
-        ),
-    ):
-        rows = [(name, seed, value) for name, values in perplexities.items() for seed, value in enumerate(values)]
-        table = pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
-        story = f"with {len(table) // 3} seeds, {one} minus {other}"
-        yield story, table.sample(frac=1, random_state=1).reset_index(drop=True), one, other
-
-
-def _sides(runs, one, other):
-    by_seed = runs.pivot(index="seed", columns="strategy", values="perplexity")
-    return by_seed[one], by_seed[other]
-
-
-def _interval(values, *, t=None, tail=0.975, spread=1, one_run=False) -> tuple[float, float]:
-    """Student's interval of the mean; the options make it wrong, each as somebody does."""
-    count, mean = len(values), sum(values) / len(values)
-    deviation = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - spread))
-    half = (t or stats.t.ppf(tail, count - 1)) * deviation / (1 if one_run else math.sqrt(count))
-    return mean - half, mean + half
-
-
-def _paired(runs, one, other, **wrong) -> tuple[float, float]:
-    left, right = _sides(runs, one, other)
-    return _interval(list(left - right), **wrong)
-
-
-def _unpaired(runs, one, other) -> tuple[float, float]:
-    return tuple(stats.ttest_ind(*_sides(runs, one, other), equal_var=False).confidence_interval())
-
-
-def _as_they_stand(runs, one, other) -> tuple[float, float]:
-    left, right = (runs[runs.strategy == name].perplexity.to_numpy() for name in (one, other))
-    return _interval(left - right)
-
-
-def _apart(runs, one, other) -> tuple[float, float]:
-    (low, high), (other_low, other_high) = (_interval(list(side)) for side in _sides(runs, one, other))
-    return low - other_high, high - other_low
-
-
-def _two_ends(given, runs, one, other):
-    if isinstance(given, tuple | list) and any(value != value for value in given):
-        raise Wrong(
-            "your interval is nan. pandas subtracts where the *index* is the same, and rows of two strategies never "
-            "share one: bring them side by side by seed first."
-        )
-    low, high = numbers(given, 2)
-    if low > high:
-        raise Wrong("the low end is above the high one.")
-    return low, high
-
-
-paired_interval = function_exercise(
-    "ex15_1",
-    "both ends of the interval, for three tables of runs with 3, 4 and 6 seeds",
-    "First one difference for each seed. `runs.pivot(index=..., columns=..., values=...)` puts the two strategies side "
-    "by side, a row each seed.",
-    "The mean of the n differences, minus and plus t times their standard deviation over the root of n. Their "
-    "standard deviation divides by n - 1, as pandas does and numpy does not.",
-    "t is `stats.t.ppf(0.975, n - 1)`: 2.5% are left out on each side.",
-    right=_paired,
-    cases=_tables,
-    mistakes={
-        "it has the wrong sign: the second is taken from the first.": lambda runs, one, other: _paired(
-            runs, other, one
-        ),
-        "it pairs the runs as they stand in the table; what belongs together has one seed.": _as_they_stand,
-        "it divides by n where it should by n - 1: numpy's `std` does, unasked.": partial(_paired, spread=0),
-        "it takes 1.96, which is for many runs; Student's t is larger for few.": partial(_paired, t=1.96),
-        "it leaves 5% out on each side: that is an interval at 90%.": partial(_paired, tail=0.95),
-        "it is that of one run: the mean of n is surer, by the root of n.": partial(_paired, one_run=True),
-        "it takes one interval from the other: what luck did to both is still in it.": _apart,
-        "it treats the runs as independent; with one seed both met the same luck.": _unpaired,
-    },
-    read=_two_ends,
-    alike=partial(close, within=6e-3),
-)
+from course.exercises import Quiz, Wrong, function_exercise, kind, number
 
 
 def _records():
@@ -177,7 +79,7 @@ def _scores(given, record):
 
 
 fair_scores = function_exercise(
-    "ex15_2",
+    "ex15_1",
     "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
     "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
     "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
