@@ -56,7 +56,7 @@ def new_model():
 # | nothing special | LoRA on all linear layers, with its learning rate tuned |
 # | the frozen weights do not fit | QLoRA, as in [lesson 6](06_qlora.ipynb) |
 # | $\alpha$ is fixed and the rank is high, so $\alpha / r$ has become small | rsLoRA, by `use_rslora=True` |
-# | LoRA is tuned, and you have time for one more run | DoRA, by `use_dora=True`: worth a try |
+# | LoRA is tuned, and you have time for one more run | DoRA, by `use_dora=True`: expect no large change |
 # | thousands of adapters to store | IA3, or VeRA (`save_projection=False`), if you accept what they lose |
 # | the server takes no adapters, only input vectors | prompt tuning, on a large model and with many steps |
 
@@ -83,8 +83,9 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The factor $t$ would be about 2 for a single comparison. But among 13 comparisons chance alone would easily make one
 # look different. So each interval is computed at a level of $1 - 0.05/13$ instead of $0.95$, which makes it wider and
-# is called [Bonferroni's correction](glossary.md#bonferroni-correction). Then all intervals of one model together are
-# right in at least 95% of cases.
+# is called [Bonferroni's correction](glossary.md#bonferroni-correction). (For SmolLM2 there are 12 comparisons, as
+# BitFit is missing.) Then all intervals of one model cover the true differences together in at least 95% of
+# such studies.
 #
 # **How many of the 13 methods will be better than LoRA? And will the two models agree?**
 
@@ -262,8 +263,7 @@ def perplexity(model):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `try_out` makes a row of a table: it wraps a new model, counts what is trained and what a step costs, and scores the
 # model before and after training. With your own `new_model` and texts it serves any model. Each rate is the best one of
-# a recorded search for that method; BitFit's is 50 times that of full fine-tuning, because so few parameters have to
-# move far.
+# a recorded search for that method; BitFit's is 50 times that of full fine-tuning.
 
 
 # %%
@@ -326,10 +326,11 @@ for name, config in starts.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the model
-# begins far worse than it was. With zeros it begins close to the base model. Prompt tuning has a similar option: peft's
-# default is random vectors, and `prompt_tuning_init="SAMPLE_VOCAB"` takes the embeddings of random tokens. The record
-# above used zeros for prefixes and `SAMPLE_VOCAB` for prompts. Both are choices of this course, and neither is peft's
-# default.
+# begins far worse than it was. With zeros it begins close to the base model, but not equal to it:
+# a key of zeros still takes a share of the attention, and its value of zeros adds nothing. Prompt tuning has a similar
+# option: peft's default is random vectors, and `prompt_tuning_init="SAMPLE_VOCAB"` takes the embeddings of random
+# tokens. The record above used zeros for prefixes and `SAMPLE_VOCAB` for prompts. Both are choices of this course, and
+# neither is peft's default.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
