@@ -45,39 +45,6 @@ def _a_llama_only(model, blocks):
     return model
 
 
-<<<<<<< HEAD
-def _in_place(weight, a, b, alpha):
-    weight += alpha / len(a) * (b @ a)
-    return weight
-=======
-def _even(part, low, high, steps, whole=torch.round):
-    gap = (high - low) / steps
-    return low + gap * whole((part - low) / gap)
-
-
-def _rounded_in_place(weights, bits, block):
-    for part in weights.split(block):
-        part.copy_(_even(part, part.min(), part.max(), 2**bits - 1))
-    return weights
-
-
-def _only(wanted, counted=lambda tensors: sum(tensor.numel() for tensor in tensors)):
-    """A function that trains what `wanted(name, tensor)` says."""
-
-    def apply(model):
-        for name, tensor in model.named_parameters():
-            tensor.requires_grad_(bool(wanted(name, tensor)))
-        return counted([tensor for tensor in model.parameters() if tensor.requires_grad])
-
-    return apply
-
-
-def _never_frozen(model):
-    biases = [tensor for name, tensor in model.named_parameters() if name.endswith("bias")]
-    for tensor in biases:
-        tensor.requires_grad_(True)
-    return sum(tensor.numel() for tensor in biases)
->>>>>>> cut1
 
 
 WRONG = {
