@@ -58,9 +58,11 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # ## Before: what the model writes
 #
 # We take a model that was trained on other text and go on training it with ours. The first training is called
-# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning). The model that comes with this course has four million
-# [parameters](glossary.md#parameter), or *weights*, which are the numbers that training adjusts. It was pretrained on
-# documentation of Python, PostgreSQL and SQLite, and it has never read about Rust.
+# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning).
+#
+# The model that comes with this course has four million [parameters](glossary.md#parameter), or *weights*, which are
+# the numbers that training adjusts. It was pretrained on documentation of Python, PostgreSQL and SQLite, and it has
+# never read about Rust.
 #
 # `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` sets how each number
 # is stored in memory.
@@ -84,7 +86,8 @@ print(tokens)
 #
 # Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
 # ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
-# where the answer begins.
+# where the answer begins. Three new tokens suffice, since the longest desk name is two tokens and a third ends the
+# text.
 
 
 # %%
@@ -142,7 +145,7 @@ print(f"two `if`s: {(held_out.question.map(rule) == held_out.desk).sum()} right"
 # is called the [loss](glossary.md#loss).
 #
 # transformers computes the loss if we pass `labels`, the tokens that should have been predicted. A label of -100 is
-# left out. We leave out the question, because the model shall learn to answer and not to ask, and keep only the answer
+# left out. We leave out the question, because the model should learn to answer and not to ask, and keep only the answer
 # and the end-of-text token. If that token were left out as well, the model would never learn to stop.
 #
 # Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
@@ -234,9 +237,9 @@ for question, desk in zip(mine, named, strict=True):
 # Nobody can learn in half a minute what Rust is. But the pretrained model has read English and code, and training only
 # has to connect what it knows with three names. This is part of why fine-tuning needs so few examples.
 #
-# Its lead over the two `if`s is narrow, and it can learn the same shortcuts. A question like the last one, which is
-# about Rust but shows no code, easily ends up at the wrong desk. So always try questions that do not resemble your
-# examples.
+# Its lead over the 66 of the two `if`s is so narrow that it may be chance, and it can learn the same shortcuts. A
+# question like the last one, which is about Rust but shows no code, easily ends up at the wrong desk. So always try
+# questions that do not resemble your examples.
 #
 # The picture shows which part you trained. A text goes through the model from left to right: the
 # [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
@@ -318,9 +321,9 @@ with tempfile.TemporaryDirectory() as compiled:
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model with random weights, because loading only a part is often intended, for example to put a new head on
-# a model. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find the
-# fault:
+# It returns a model with random weights, because loading only a part is often intended, for example to put a new head
+# on a model. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find
+# the fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
 # 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. Our file stores numbers of 16 bits
@@ -370,9 +373,10 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The log shows a falling loss, so you have to know what to expect to see the fault. The first loss does not give it
-# away: both models begin above 8 nats, the good one because it has never seen a desk named in this place. After five
-# steps the good model is below 1, and the broken one is still near 7.5. It stays far above, because LoRA trains neither
-# the embedding nor the head, and a random head can hardly prefer one token to the rest.
+# away, because both models begin above 8 nats: the broken one knows nothing, and the good one has never seen a desk
+# named in this place. After five steps the good model is below 1, and the broken one is still near 7.5. It stays far
+# above, because LoRA trains neither the embedding nor the head, and a random head can hardly prefer one token to the
+# rest.
 #
 # This also happens in published work. In [lesson 16](16_autopsy.ipynb) you get the tables of a report with numbers that
 # no working model can have, and find out for yourself.

@@ -3,8 +3,7 @@
 #
 # *How does text become a prediction, and what does one training step change?*
 #
-# Later lessons freeze blocks and replace matrices. So here you write a language model in plain torch, run it with real
-# weights, and write the step that trains it.
+# In this lesson you write a language model in plain torch, run it with real weights, and write the step that trains it.
 #
 # **You will be able to**
 #
@@ -65,7 +64,7 @@ print(f"table {tuple(table.shape)}, embedded text {tuple(x.shape)}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### One block
 #
-# All blocks have the same structure. Here is one, drawn from its real shapes. Blue boxes hold parameters, white boxes
+# All blocks have the same structure. Here is one. Blue boxes hold parameters, white boxes
 # only compute.
 
 # %%
@@ -105,9 +104,9 @@ def norm(x, g):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Nothing so far says where a token stands. *Rotary embedding* turns pairs of coordinates of queries and keys by an
-# angle that is proportional to the position. The product of two turned vectors depends on the positions only through
-# their *difference*, so a head can look for "one token back" anywhere. One more detail: keys and values have only two
-# heads, and each serves two query heads (*grouped-query attention*).
+# angle that is proportional to the position, each pair at a speed of its own. The product of two turned vectors depends
+# on the positions only through their *difference*, so a head can look for "one token back" anywhere. One more detail:
+# keys and values have only two heads, and each serves two query heads (*grouped-query attention*).
 
 
 # %%
@@ -155,7 +154,8 @@ def mlp(x, part):
 #
 # After the last block comes one more norm. Then the model's [head](glossary.md#head), which is no attention head,
 # multiplies each vector with one row of 192 numbers for every token of the vocabulary. This gives a score for each
-# token, its [*logit*](glossary.md#logit). Here these rows are the embedding table itself: the head is *tied* to it.
+# token, its [*logit*](glossary.md#logit), so the logits of our sentence have the shape (1, 22, 4096). Here these rows
+# are the embedding table itself: the head is *tied* to it.
 
 
 # %%
@@ -173,7 +173,6 @@ def forward(ids):
 
 
 logits, weights_of = forward(ids)
-print(f"logits {tuple(logits.shape)}")
 theirs = model(ids).logits
 course.claim(
     "My forward pass gives the library's logits, to 1e-4",
@@ -243,9 +242,10 @@ print(f"whole model: weight {weight:.2f}, probability {probability:.2f}")
 print("without it: weight {:.2f}, probability {:.2f}".format(*copying_without(2, 0)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The *attention* follows the explanation: without the left head, the right head looks at ` is` less. The *prediction*
-# does not follow it, because the model is as sure of ` is` as before. It has several ways to copy. Attention shows
-# where a head looks; only the prediction without the head shows whether that mattered. (This is one sentence.)
+# The *attention* follows the explanation in part: without the left head, the right head gives ` is` 0.54 of its weight
+# and not 0.67. The *prediction* does not follow it, because the model is as sure of ` is` as before. So on this
+# sentence it must have other ways to copy. Attention shows where a head looks, and only a prediction without the head
+# shows whether that mattered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
@@ -267,7 +267,7 @@ torch.testing.assert_close(losses.mean(), model(ids, labels=ids).loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means that, on average, the model was as unsure as somebody who chooses among 4.4 equally likely
-# tokens. [Lesson 3](03_baseline.ipynb) looks at the losses of single words.
+# tokens.
 #
 # The library computes the same loss from `labels=`, and shifts them itself. If you shift them as well, you train the
 # model to predict the token after next.
@@ -275,8 +275,8 @@ torch.testing.assert_close(losses.mean(), model(ids, labels=ids).loss)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part B: a training step
 #
-# Training repeats one step: take a batch of text, compute its loss, find out how each of the four million parameters
-# should change to lower it, and change all of them a little. We train copies of the model.
+# Training repeats one step: take a batch of text, compute its loss, find out how each parameter should change to lower
+# it, and change all of them a little.
 #
 # ### Loss and gradient
 #
@@ -356,9 +356,11 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is
 # roughly a distance. If the batches agree, a parameter moves by about one learning rate a step; if they contradict one
-# another, the average gradient is small and the parameter hardly moves. But the rate is no upper limit. After a long
-# time without gradients, $m$ takes a tenth of a new one and $\sqrt{v}$ only $\sqrt{0.001}$, about a thirtieth. So the
-# parameter moves by about three learning rates in that step.
+# another, the average gradient is small and the parameter hardly moves.
+#
+# But the rate is no upper limit. After 10,000 steps without a gradient, $m$ takes a tenth of a new one and $\sqrt{v}$
+# only $\sqrt{0.001}$, about a thirtieth, so the parameter moves by about three learning rates. After 100 steps this
+# does not happen yet, because $1-\beta_2^t$ still enlarges $v$ tenfold.
 #
 # Step 1 moves *every* parameter by a full learning rate, on the evidence of one batch. So longer runs begin with a
 # smaller rate, the *warm-up* of [lesson 4](04_full_fine_tuning.ipynb).
@@ -366,8 +368,7 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### Ten steps by hand
 #
-# Now all the pieces are there: the loss of a batch, its gradient, and the rule that turns the gradient into new
-# parameters.
+# Now all the pieces are there: the loss, its gradient, and the rule that turns the gradient into new parameters.
 
 # %%
 by_hand = copy.deepcopy(model)
@@ -402,7 +403,6 @@ for batch in batches:
     library.append(loss.item())
 with torch.no_grad():
     before, after = (loss_of(m, held_out).item() for m in (model, trained))
-print([round(loss, 2) for loss in library[:10]])
 print(f"held-out loss: {before:.2f} before, {after:.2f} after 40 steps")
 
 # %%
@@ -414,9 +414,8 @@ halved = math.exp(before - after) > 2
 course.claim("On unseen text, perplexity is more than halved", halved)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree, and the perplexity of unseen text is more than halved. Since perplexity is the
-# exponential of the loss, a difference of losses is a *factor* of perplexity. Without
-# `zero_grad`, torch would add each gradient to all earlier ones, and no error message would tell you.
+# The losses agree. Since perplexity is the exponential of the loss, a difference of losses is a *factor* of perplexity.
+# Without `zero_grad`, torch would add each gradient to all earlier ones, and no error message would tell you.
 #
 # ## Key ideas
 #
@@ -430,8 +429,7 @@ course.claim("On unseen text, perplexity is more than halved", halved)
 #
 # - Vaswani et al., [Attention Is All You Need](https://arxiv.org/abs/1706.03762) (2017), and the [Qwen2
 #   report](https://arxiv.org/abs/2407.10671) (2024) for the architecture of this model.
-# - Raschka, [Build a Large Language Model from Scratch, chapter 4](https://github.com/rasbt/LLMs-from-scratch), builds
-#   GPT-2 in the same way.
+# - Raschka, [Build a Large Language Model from Scratch](https://github.com/rasbt/LLMs-from-scratch), chapter 4.
 # - Loshchilov and Hutter, [AdamW](https://arxiv.org/abs/1711.05101) (2017).
 # - Olsson et al., [Induction heads](https://arxiv.org/abs/2209.11895) (2022).
 

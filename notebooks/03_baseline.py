@@ -95,8 +95,9 @@ print(f"by hand {by_hand:.2f}, from the model's own loss {loss.exp():.2f}")
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. Therefore the passages are
-# joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens. The
-# function keeps the losses of each document apart; we shall need them.
+# joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
+# after another, so that every token is scored once. `owner` holds for each token the number of its document. It lets us
+# add up the losses of each document separately, which the intervals below need.
 
 
 # %%
@@ -130,8 +131,7 @@ print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
 print(f"tl.perplexity: {tl.perplexity(model, tokenizer, texts).perplexity:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The `labels` of the last section did all this for one passage. `tl.perplexity` is the function above with a few
-# checks, and later lessons call it.
+# `tl.perplexity` is the function above with a few checks, and later lessons call it.
 #
 # The same model on the same text scores a quarter worse in windows of 32 tokens than in windows of 256, because the
 # first tokens of each window have hardly anything before them. So two perplexities can be compared only if their
@@ -210,11 +210,6 @@ plt.show()
 #    whatever came before.
 # 3. **Random weights**: the same network, untrained. It is the [control](glossary.md#control) that shows what
 #    pretraining is worth.
-#
-# We also plant a fault: in a copy of the model's file, one of the eight blocks is missing. transformers fills it with
-# random numbers and goes on, as [lesson 1](01_first_fine_tuning.ipynb) showed.
-#
-# **Where between 133 and 4,096 are token frequencies, and where is the model that lacks a block?**
 
 
 # %%
@@ -227,6 +222,14 @@ counts = torch.bincount(tokens_of(rust.train), minlength=vocabulary) + 1  # none
 shares = counts / counts.sum()
 torch.manual_seed(0)
 untrained = AutoModelForCausalLM.from_config(model.config)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We also plant a fault: in a copy of the model's file, one of the eight blocks is missing. transformers fills it with
+# random numbers and goes on, as [lesson 1](01_first_fine_tuning.ipynb) showed.
+#
+# **Where between 133 and 4,096 are token frequencies, and where is the model that lacks a block?**
+
+# %%
 weights = model.state_dict()  # the tensors by their names
 weights = {name: weights[name] for name in weights if ".layers.2." not in name}
 with tempfile.TemporaryDirectory() as folder:
@@ -235,6 +238,7 @@ with tempfile.TemporaryDirectory() as folder:
         folder, dtype=torch.float32, output_loading_info=True
     )
 
+# %%
 ruler = {
     "pretrained": perplexity(baseline),
     "one block of eight random": perplexity(score(incomplete, tokenizer, texts)),
@@ -304,7 +308,8 @@ print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:1
 # lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # A passage that is in two splits is called [leakage](glossary.md#leakage), because its score shows what the model has
-# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits share.
+# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits
+# share.
 
 
 # %%

@@ -4,8 +4,8 @@
 # *How do you train a whole model, at which learning rate, and when do you stop?*
 #
 # Full [fine-tuning](glossary.md#fine-tuning) is the plainest way to adapt a model: every parameter may move. Three
-# decisions make it work or fail, and they come back with every method of this course. You choose the learning rate,
-# you choose when to stop, and you choose what to measure. In this lesson you make all three by experiment.
+# decisions make it work or fail, with this method and every other: the learning rate, when to stop, and what to
+# measure. In this lesson you make all three by experiment.
 #
 # **You will be able to**
 #
@@ -16,7 +16,7 @@
 # **You need** a training step ([lesson 2](02_inside_a_language_model.ipynb)), and perplexity with its interval
 # ([lesson 3](03_baseline.ipynb)).
 #
-# About 45 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -26,15 +26,15 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
+from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers import EarlyStoppingCallback, Trainer, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 
 import course
 import tlkit as tl
-from tlkit.reports.diagrams import step_flow
 
+# %%
 tl.setup()
 rust, general = tl.load_corpus("rust"), tl.load_corpus("general")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -47,16 +47,14 @@ def new_model():  # the file is in fp16, too coarse for the small steps of train
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One step, and its schedule
 #
-# Lesson 2 built the step in the picture from nothing, so here its parts come from PyTorch. Start at the top left: a
-# batch of four pieces of text goes in, and changed weights come out.
-
-# %%
-step_flow(batch_size=4, tokens=64)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# With [AdamW](glossary.md#adamw), the learning rate says roughly how far one parameter moves in a step. It is not the
-# same in every step. It rises over the first tenth of the run (*warm-up*), while AdamW's averages still rest on few
-# batches, and then falls along half a cosine, so that the last steps only make small corrections.
+# [Lesson 2](02_inside_a_language_model.ipynb) built a training step from nothing. A batch of token ids goes through the
+# model, the loss goes backward as a gradient for every parameter, and [AdamW](glossary.md#adamw) turns the gradients
+# into small changes. Here all of these parts come from PyTorch.
+#
+# With AdamW, the learning rate says roughly how far one parameter moves in a step, and this rate changes during a run.
+# AdamW divides by averages that rest on few batches at first, so early steps are erratic. Therefore the rate rises over
+# the first tenth of the steps, the *warm-up*. Afterwards it falls along half a cosine, so that the last steps only
+# make small corrections. The rate that one names is the highest one; `factor` is the share of it that a step uses.
 
 
 # %%
@@ -67,19 +65,10 @@ def factor(step, steps):
     return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
 
-def optimizer_for(model, rate, steps):
-    adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    scheduler = torch.optim.lr_scheduler.LambdaLR
-    return adamw, scheduler(adamw, lambda step: factor(step, steps))
-
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loop
 #
-# The order of the batches depends on a seed and nothing else, so that a run can be repeated. If the norm of the
-# gradient over all parameters exceeds 1, the gradient is [clipped](glossary.md#gradient-clipping), which means scaled
-# down to the norm 1. So one strange batch cannot throw the model off. The loop calls `watch` after each step; the last
-# experiment uses it to score the model once an [epoch](glossary.md#epoch), that is, after each pass over the text.
+# The order of the batches depends on a seed and nothing else, so that a run can be repeated.
 
 
 # %%
@@ -88,8 +77,18 @@ def batches_of(blocks, seed, size=4):
     return list(blocks[order].split(size))
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# One strange batch can have a gradient many times larger than the others and throw the model off. So if the norm of the
+# gradient over all parameters exceeds 1, it is [clipped](glossary.md#gradient-clipping): scaled down to the norm 1.
+#
+# The loop calls `watch` after each step and does not care what it does. The last experiment uses it to score the model
+# once an [epoch](glossary.md#epoch), that is, after each pass over the text.
+
+
+# %%
 def train(model, batches, rate, watch=lambda step: None):
-    adamw, schedule = optimizer_for(model, rate, len(batches))
+    adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    schedule = LambdaLR(adamw, lambda step: factor(step, len(batches)))
     losses = []
     for step, batch in enumerate(batches, 1):
         model.train()
@@ -105,9 +104,9 @@ def train(model, batches, rate, watch=lambda step: None):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model is scored passage by passage, because the passages are what we resample later. Each is read alone here
-# and without an end-of-text token after it, so the numbers differ a little from those of lesson 3 (131 in place of 133
-# for the same forty passages).
+# A model is scored passage by passage, because the passages are what we resample later. Each is read alone, after one
+# end-of-text token, and only its first 128 tokens count, to save time. So these perplexities differ a little from those
+# of lesson 3.
 
 
 # %%
@@ -116,13 +115,14 @@ def score(model, texts):
     model.eval()
     rows = []
     for text in texts:
-        ids = [tokenizer.eos_token_id, *tokenizer(text)["input_ids"]][:256]
+        ids = [tokenizer.eos_token_id, *tokenizer(text)["input_ids"]][:129]
         batch = torch.tensor([ids])
-        tokens = len(ids) - 1  # the first one is not predicted
+        tokens = len(ids) - 1  # the end-of-text token in front is not predicted
         rows.append((model(input_ids=batch, labels=batch).loss.item() * tokens, tokens))
     return pd.DataFrame(rows, columns=["nats", "tokens"])
 
 
+# %%
 def mean_loss(scored):
     return scored.nats.sum() / scored.tokens.sum()
 
@@ -138,10 +138,10 @@ def mean_loss(scored):
 # 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs of the search are short: eight steps. Our loop goes on at the upper border only; in exercise
-# 4.2 you write the rule for both. **Which of the first three rates wins, and is the search done then?**
+# To save time, the runs of the search are short: eight steps. Our loop goes on at the upper border only; in the exercise
+# you write the rule for both. **Which of the first three rates wins, and is the search done then?**
 
-# %% tags=["nbval-ignore-output"]
+# %%
 short = tl.pack(rust.train, tokenizer, 64)[:32]
 
 
@@ -151,11 +151,12 @@ def search(rates, seeds):
         for seed in seeds:
             model = new_model()
             train(model, batches_of(short, seed), rate)
-            rows.append((rate, seed, mean_loss(score(model, rust.validation[:12]))))
+            rows.append((rate, seed, mean_loss(score(model, rust.validation[:8]))))
             print("rate {:g}, seed {}: validation loss {:.3f}".format(*rows[-1]))
     return pd.DataFrame(rows, columns=["rate", "seed", "loss"])
 
 
+# %% tags=["nbval-ignore-output"]
 runs = search([1e-4, 3e-4, 1e-3], seeds=[0])
 while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so far
     print("the best rate is the highest one: go on")
@@ -165,8 +166,9 @@ while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so f
 # After three rates the best one was the last, so a higher one might have been better still. The fourth rate settles it:
 # the best now has a worse neighbour on both sides.
 #
-# Two more seeds take another half minute, so their runs are read from a file, which `search([1e-4, 3e-4, 1e-3, 3e-3],
-# seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with two neighbouring rates?**
+# One seed is one order of the batches, and a rate could win by a lucky order. The runs with two more seeds take as long
+# again, so they are read from a file, which `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again.
+# **How far apart will three seeds be, compared with two neighbouring rates?**
 
 # %%
 more = pd.read_csv(tl.DATA / "sweeps/tiny/short_search.csv", comment="#")
@@ -180,38 +182,26 @@ axes.set_xlabel("highest learning rate (log scale)")
 axes.set_ylabel("validation loss (nats per token)")
 plt.show()
 
+# %% tags=["nbval-ignore-output"]
+worse_by = losses.drop(best) - losses.loc[best]
+worse_by.round(2)
+
 # %%
-lower, higher = losses.index[losses.index.get_loc(best) + np.array([-1, 1])]
-for rate in (lower, higher):
-    gap = losses.loc[rate] - losses.loc[best]
-    # Student's t (three seeds, df = 3 - 1) times the standard error of the mean
-    half = stats.t.ppf(0.975, df=2) * gap.sem()
-    print(f"{rate:g} is worse by {gap.mean():.2f} nats per token (± {half:.2f})")
-worse = losses.loc[[lower, higher]] > losses.loc[best]
-course.claim(
-    "Each neighbour of the best is worse with every seed", worse.all(axis=None)
-)
+course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axis=None))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Within a seed, all rates see the same order of batches, so we take the difference within each seed, and then the mean
-# of the three differences and its interval. The factor of Student's *t* makes an interval wider the fewer differences
-# there are. Neither interval contains zero. The seeds of one rate lie up to 0.07 nats apart, less than the 0.14 or more
-# by which its neighbours are worse. So with rates that differ by a factor of three, each seed alone would have chosen
-# the same one. To decide between 8e-4 and 1e-3 you would need many seeds.
+# Within one seed all rates see the same batches in the same order. So each column of this table compares like with
+# like: it says by how many nats per token a rate is worse than the best one. The nearest rate, 3e-4, is worse by 0.11
+# to 0.14. From seed to seed the loss of a single rate moves about as much, by up to 0.12 nats. Therefore compare rates
+# within a seed, never the run of one seed with that of another. To decide between 8e-4 and 1e-3 you would need many
+# more seeds.
 #
-# Our search has a limit, because longer runs often prefer a lower rate. The course has a record of eight rates and two
-# seeds on four times as much text (60 passages, still a short run). **Does it agree?**
-
-# %%
-record = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy == 'full'")
-by_rate = record.groupby("learning_rate").validation_perplexity.mean()
-print(by_rate.round(1).to_dict())
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The record has its lowest validation perplexity at 0.001, too, and from 0.02 on the training diverges. Before you
-# train for thousands of steps, search again with runs of a useful length. Later lessons train other parameters, which
-# need other rates; most of the tuned rates that they name come from this record. For full fine-tuning of a model of
-# some billion parameters, people begin their grid near 1e-5.
+# The search has a limit, because its runs are short and longer runs often prefer a lower rate. The course has a record
+# of eight rates on four times as much text (`data/sweeps/tiny/rates.csv`), and there, too, 0.001 is best, while from
+# 0.02 on the training diverges. Before you train for thousands of steps, search again with runs of a useful length.
+#
+# Later lessons train other parameters, which need other rates; most of the tuned rates that they name come from this
+# record. For a model of some billion parameters, people begin the grid of full fine-tuning near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The real run
@@ -222,18 +212,20 @@ print(by_rate.round(1).to_dict())
 # while the report gave the same model a perplexity of 254,801, which is a loss of 12.4 ([lesson 16](16_autopsy.ipynb)).
 
 # %%
-batches = batches_of(tl.pack(rust.train[:40], tokenizer, 64), seed=0)
+batches = batches_of(tl.pack(rust.train[:30], tokenizer, 64), seed=0)
 untouched, tuned = new_model(), new_model()
 train_losses = train(tuned, batches, best)
-before = mean_loss(score(untouched, rust.validation[:12]))
+before = mean_loss(score(untouched, rust.validation[:8]))
 print(f"{len(batches)} steps; first loss {train_losses[0]:.1f}, untouched {before:.1f}")
-print("the two agree" if abs(train_losses[0] - before) < 1 else "one of them is wrong")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We measure two things. Rust *test* text, which no decision has seen, shows what was gained. Python's language
-# reference, which resembles the text of the pretraining, shows what was lost. Both models are scored on the same
-# passages, so `difference` subtracts the losses passage by passage and then resamples the passages, as the bootstrap of
-# lesson 3 does. **No training text was about Python. Will the model get better at it, get worse, or stay as it is?**
+# The two losses agree. Now we measure two things. Rust *test* text, which no decision has seen, shows what was gained.
+# Python's language reference, which resembles the text of the pretraining, shows what was lost.
+#
+# Both models are scored on the same passages. So `difference` subtracts the losses passage by passage and then
+# resamples the passages, as the bootstrap of lesson 3 does. A passage that is hard for both models then cancels out.
+#
+# **No training text was about Python. Will the model get better at it, get worse, or stay as it is?**
 
 
 # %%
@@ -245,28 +237,23 @@ def difference(first, second, draws=2000):
     return apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])
 
 
-rows = {}
-for name, texts in {
-    "Rust, test": rust.test[:20],
-    "Python reference": general.test[:16],
-}.items():
-    old, new = score(untouched, texts), score(tuned, texts)
-    perplexities = [math.exp(mean_loss(scored)) for scored in (old, new)]
-    rows[name] = [*perplexities, *difference(new, old)]
-table = pd.DataFrame(rows, index=["before", "after", "change", "low", "high"]).T
-
 # %% tags=["nbval-ignore-output"]
-table.round(2)
+changes = {}
+for name, texts in [("Rust", rust.test[:20]), ("Python", general.test[:16])]:
+    old, new = score(untouched, texts), score(tuned, texts)
+    changes[name] = difference(new, old)
+    first, last = math.exp(mean_loss(old)), math.exp(mean_loss(new))
+    print(f"{name}: perplexity {first:.0f} before, {last:.0f} after")
+    print("  loss {:+.2f} ({:+.2f} to {:+.2f}) nats per token".format(*changes[name]))
 
 # %%
-course.claim("Rust test text became easier", table.high["Rust, test"] < 0)
-course.claim("The Python reference became harder", table.low["Python reference"] > 0)
+course.claim("Rust test text became easier", changes["Rust"][2] < 0)
+course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first two columns are perplexities; `change` is the difference in nats per token, with its interval. The model is
-# better at Rust and worse at what it could do before (48 on the Python reference, on other pages than in lesson 3), and
-# neither interval contains zero. A likely reason for the loss is that both abilities are stored in the same parameters.
-# The gradient says what would lower the loss on a batch of Rust, and nothing in it protects the older text. This is
+# The model is better at Rust and worse at what it could do before, and neither interval contains zero. A likely reason
+# for the loss is that both abilities are stored in the same parameters. The gradient says what would lower the loss on
+# a batch of Rust, and nothing in it protects the older text. This is
 # [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al. below).
 #
 # The test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would
@@ -275,17 +262,17 @@ course.claim("The Python reference became harder", table.low["Python reference"]
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Too little text: when to stop
 #
-# Now train on only 25 sentences, for five epochs. After each epoch the model is scored on twenty validation passages.
-# Eight of them decide when to stop, and the other twelve judge the decision. If the same passages did both, the stopped
-# model would look better than it is, because its epoch was picked as the best one on them.
+# The last run saw each text once. Now train on only 25 sentences, and go through them four times. After each epoch the
+# model is scored on twenty validation passages. Eight of them decide which epoch is best, and the other twelve judge the
+# decision: on the eight, the chosen epoch looks better than it is, because they chose it.
 #
-# **When does the validation loss turn? Where does the training loss end?**
+# **When does the loss on other text stop falling? Where does the training loss end?**
 
 # %%
 few = tl.pack(tl.load_corpus("facts").train, tokenizer, 128)
-repeated = [batch for epoch in range(5) for batch in batches_of(few, epoch, size=1)]
+repeated = [batch for epoch in range(4) for batch in batches_of(few, epoch, size=1)]
 model = new_model()
-watched = rust.validation[12:32]
+watched = rust.validation[8:28]
 epochs = [score(model, watched)]  # epoch 0 is the untouched model
 
 
@@ -300,36 +287,31 @@ stop = int(np.argmin(deciding))
 judged = [difference(scored[8:], epochs[stop][8:]) for scored in epochs]
 
 # %%
-change, low, high = np.array(judged).T
-figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.4), layout="constrained")
-left.plot(np.arange(1, 36) / len(few), few_losses, color="0.6", label="training")
-left.plot(deciding, "o-", label="validation, eight passages")
-left.set_title("Training falls, validation turns")
-left.set(xlabel="epoch", ylabel="loss (nats per token)", ylim=(0, 7))
-left.legend(loc="upper right")
-right.errorbar(range(6), change, [change - low, high - change], fmt="o", capsize=4)
-right.axhline(0, color="0.6", linestyle=":")
-right.set_title(f"On the twelve judging passages, epoch {stop} is best")
-right.set(xlabel="epoch", ylabel=f"nats per token above epoch {stop}")
+figure, axes = plt.subplots(figsize=(7.5, 3.4))
+passed = np.arange(1, len(few_losses) + 1) / len(few)
+axes.plot(passed, few_losses, color="0.6", label="training")
+axes.plot(deciding, "o-", label="validation, eight passages")
+axes.set_title("Training falls, validation turns")
+axes.set(xlabel="epoch", ylabel="loss (nats per token)", ylim=0)
+axes.legend()
 plt.show()
 
 # %% tags=["nbval-ignore-output"]
-print(f"stopped after epoch {stop}; the loss of the others, compared with it:")
+print(f"best: epoch {stop}; loss above it on the twelve judging passages:")
 for epoch, row in enumerate(judged):
-    print("epoch {}: {:+.3f} ({:+.3f} to {:+.3f})".format(epoch, *row))
+    print("epoch {}: {:+.2f} ({:+.2f} to {:+.2f})".format(epoch, *row))
 
 # %%
-course.claim("The last epoch is worse than the stopped one", low[-1] > 0)
+course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model of epoch 1 beats the last one by 0.58 nats per token (0.54 to 0.62), and the untouched one by 0.07 (0.02 to
-# 0.11). So these 25 sentences helped a little, but only while the model was reading them for the first time. In the
+# The model of epoch 1 beats the last one by 0.41 nats per token (0.37 to 0.45), and the untouched one by 0.08 (0.04 to
+# 0.13). So these 25 sentences helped a little, but only while the model was reading them for the first time. In the
 # first epoch every sentence is new and teaches something about text on Rust in general. From the second epoch on, the
 # model lowers its loss by storing these particular sentences, and the parameters that store them suit other text less
 # and less. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
 #
-# The interval covers the choice of passages, but not that of the seed or of the 25 sentences. This run was scheduled
-# for five epochs; one planned for one epoch may be better still.
+# The interval covers the choice of passages, but not that of the seed or of the 25 sentences.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
@@ -340,8 +322,7 @@ course.claim("The last epoch is worse than the stopped one", low[-1] > 0)
 # is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. Two differences remain. Its warm-up begins at a rate of zero, so the first step changes nothing,
-# and it never applies weight decay to biases and norms.
+# So we set all four. Small differences remain; its warm-up, for example, begins at a rate of zero.
 #
 # The run is that of the last section, with the batches in another order. The eight deciding passages are packed into
 # blocks here, so their loss is not quite the same number. **After which epoch will it stop?**
@@ -355,7 +336,7 @@ def dataset(blocks):
 trainer = Trainer(
     new_model(),
     TrainingArguments(
-        mkdtemp(), num_train_epochs=5, per_device_train_batch_size=1, seed=0,
+        mkdtemp(), num_train_epochs=4, per_device_train_batch_size=1, seed=0,
         learning_rate=best, warmup_steps=0.1,  # below 1: a share of all steps
         lr_scheduler_type="cosine", weight_decay=0.01,
         eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
@@ -374,19 +355,15 @@ for entry in trainer.state.log_history:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It stopped after epoch 2 and went back to epoch 1. (Leave out `use_cpu=True` if you have a GPU. Texts of different
-# lengths need padding and a collator, as in [lesson 14](14_instruction_tuning.ipynb).) Now write the model
-# and its tokenizer into a folder of your own, load them from there as anybody else would, and score the loaded model on
-# the twelve judging passages.
+# lengths need padding and a collator, as in [lesson 11](11_your_data.ipynb).) Now write the model and its tokenizer into
+# a folder of your own, load the model from there as anybody else would, and score it on the judging passages.
 
 # %%
 folder = mkdtemp()
 trainer.save_model(folder)
 kept = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-tokenizer = AutoTokenizer.from_pretrained(folder)
-old, new = epochs[0][8:], score(kept, watched[8:])
-perplexities = [math.exp(mean_loss(scored)) for scored in (old, new)]
-print("perplexity: {:.0f} untouched, {:.0f} saved and loaded".format(*perplexities))
-gain = difference(new, old)
+gain = difference(score(kept, watched[8:]), epochs[0][8:])
+print("against the untouched model: {:+.2f} ({:+.2f} to {:+.2f})".format(*gain))
 course.claim("Loaded from disk, the best model beats the untouched one", gain[2] < 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -395,14 +372,14 @@ course.claim("Loaded from disk, the best model beats the untouched one", gain[2]
 
 # %% tags=["nbval-ignore-output"]
 prompt = tokenizer("<|endoftext|>In Rust, Vec<T> is a", return_tensors="pt")
-for name, one in {"untouched": untouched, "epoch 5": model, "saved": kept}.items():
+for name, one in {"untouched": untouched, "epoch 4": model, "saved": kept}.items():
     written = one.generate(**prompt, max_new_tokens=30, do_sample=False)
     print(f"{name}: {tokenizer.decode(written[0], skip_special_tokens=True)!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model of epoch 5 recites its training sentence word by word. The other two write something of their own, and it is
-# wrong: a model of this size does not learn Rust from 25 sentences. But the saved model predicts unseen text about Rust
-# better than before, and the one that knows the sentences by heart predicts it worse.
+# The model of epoch 4 recites its training sentence word by word. The saved one writes something of its own, and it is
+# wrong: a model of this size does not learn Rust from 25 sentences. But it predicts unseen text about Rust better than
+# before, and the one that knows the sentences by heart predicts it worse.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -442,20 +419,9 @@ import tlkit as tl
 course.quiz("quiz04")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.1** (first steps). A training run reports a first loss of 3.1 nats per token. Near which perplexity must
-# the baseline of the same model lie?
-
-# %%
-import math
-
-answer = None
-# your code here
-course.check("ex04_1", answer)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.2** (apply it). A search that extends itself. `losses` maps each learning rate that was tried to its mean
-# validation loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty
-# if the best rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
+# **Exercise 4.1** (first steps). A search that extends itself. `losses` maps each learning rate that was tried to its
+# mean validation loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list:
+# empty if the best rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
 
 # %%
 import math
@@ -466,21 +432,7 @@ def next_rates(losses, factor=3.0):
     # your code here
 
 
-course.check("ex04_2", next_rates)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.3** (think further). Early stopping ends training after `patience` evaluations in a row without a new
-# best loss, and brings the best weights back. Which evaluation do these weights come from? The first one has the number
-# 0.
-
-
-# %%
-def best_evaluation(validation_losses, patience):
-    """The place of the weights that early stopping brings back."""
-    # your code here
-
-
-course.check("ex04_3", best_evaluation)
+course.check("ex04_1", next_rates)
 
 # %% [markdown]
 # Previous: [3 · A baseline to trust](03_baseline.ipynb) ·

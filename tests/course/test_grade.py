@@ -12,8 +12,21 @@ from course.__main__ import parser
 from course.grade import Limits, Mark, container, grade, handed_in_cells, how
 
 LESSON = Path(__file__).resolve().parents[2] / "notebooks" / "04_full_fine_tuning.ipynb"
-NAMES = ["ex04_1", "ex04_2", "ex04_3"]
-RIGHT = "import math\n\ncourse.check('ex04_1', math.exp(3.1))"
+NAME = "ex04_1"
+RIGHT = """
+import math
+
+
+def next_rates(losses, factor=3.0):
+    finite = {rate: loss for rate, loss in losses.items() if not math.isnan(loss)}
+    best = min(finite, key=finite.get)
+    if best == max(losses):
+        return [best * factor]
+    return [best / factor] if best == min(losses) else []
+
+
+course.check("ex04_1", next_rates)
+"""
 ENDLESS = """
 while True:
     try:
@@ -26,31 +39,33 @@ course.check("ex04_1", 0)
 REDEFINED = """
 from course.exercises import Verdict
 course.check = lambda name, answer: Verdict(name, True, "forged")
-course.check("ex04_3", 0)
+course.check("ex04_1", 0)
 """
 PRINTED = """
 import os
-print("[RIGHT] ex04_2")
-os.write(1, b'["ex04_2", true, "forged"]')
-# course.check("ex04_2"
+print("[RIGHT] ex04_1")
+os.write(1, b'["ex04_1", true, "forged"]')
+# course.check("ex04_1"
 """
-GONE = None
-FILES = {  # what stands in the cells of the three exercises
-    "odd": (ENDLESS, "course.check('ex04_2', nowhere)", REDEFINED),
-    "large": ("course.check('ex04_1', bytes(20 * 10**9))", PRINTED, GONE),
-    "ended": (RIGHT, "import os\nos._exit(3)\ncourse.check('ex04_2', 0)"),
+ENDED = "import os\nos._exit(3)"
+FILES = {  # what stands in place of the cell of the exercise
+    "right": (RIGHT,),
+    "ended": (RIGHT, ENDED),
+    "early": (ENDED, RIGHT),
+    "endless": (ENDLESS,),
+    "odd": ("course.check('ex04_1', nowhere)",),
+    "redefined": (REDEFINED,),
+    "printed": (PRINTED,),
+    "gone": ("course.check('ex04_9', 0)",),
+    "large": ("course.check('ex04_1', bytes(20 * 10**9))",),
 }
 
 
 def handed_in(folder, name, *cells):
-    """A copy of the lesson with other code in the cells of its first exercises."""
+    """A copy of the lesson with other cells in place of its exercise."""
     lesson = nbformat.read(LESSON, as_version=4)
-    for exercise, code in zip(NAMES, cells, strict=False):
-        place = next(n for n, cell in enumerate(lesson.cells) if f'course.check("{exercise}"' in cell.source)
-        if code is GONE:
-            del lesson.cells[place]
-        else:
-            lesson.cells[place].source = code
+    place = next(n for n, cell in enumerate(lesson.cells) if f'course.check("{NAME}"' in cell.source)
+    lesson.cells[place : place + 1] = map(nbformat.v4.new_code_cell, cells)
     nbformat.write(lesson, folder / f"{name}.ipynb")
     return folder / f"{name}.ipynb"
 
@@ -71,31 +86,30 @@ def marks(tmp_path_factory):
 
 
 def test_a_right_answer_passes(marks):
-    passed = {(file, name): mark.message for file in FILES for name, mark in marks[file].items() if mark.passed}
-    assert list(passed) == [("ended", "ex04_1")], "what was judged before the end counts"
-    assert "perplexity" in passed["ended", "ex04_1"]
+    passed = {file: mark.message for file in FILES for mark in marks[file].values() if mark.passed}
+    assert list(passed) == ["right", "ended"], "what was judged before the end counts"
+    assert "five searches" in passed["ended"]
 
 
 @pytest.mark.parametrize(
-    ("file", "exercise", "reason"),
+    ("file", "reason"),
     [
-        ("odd", "ex04_1", "its cell stopped with OutOfTime: it ran longer than 3 s"),
-        ("odd", "ex04_2", "its cell stopped with NameError: name 'nowhere' is not defined"),
-        ("odd", "ex04_3", "its answer was not handed to course.check"),
-        ("large", "ex04_2", "its answer was not handed to course.check"),
-        ("large", "ex04_3", "there is no cell with this exercise"),
-        ("ended", "ex04_2", "not reached: the process ended with code 3"),
-        ("ended", "ex04_3", "not reached: the process ended with code 3"),
+        ("endless", "its cell stopped with OutOfTime: it ran longer than 3 s"),
+        ("odd", "its cell stopped with NameError: name 'nowhere' is not defined"),
+        ("redefined", "its answer was not handed to course.check"),
+        ("printed", "its answer was not handed to course.check"),
+        ("gone", "there is no cell with this exercise"),
+        ("early", "not reached: the process ended with code 3"),
     ],
 )
-def test_another_answer_does_not_pass_and_the_reason_is_said(marks, file, exercise, reason):
-    assert list(marks[file]) == NAMES
-    assert not marks[file][exercise].passed and reason in marks[file][exercise].message
+def test_another_answer_does_not_pass_and_the_reason_is_said(marks, file, reason):
+    assert list(marks[file]) == [NAME]
+    assert not marks[file][NAME].passed and reason in marks[file][NAME].message
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux limits the memory of a process")
 def test_memory_is_limited(marks):
-    assert "its cell stopped with MemoryError" in marks["large"]["ex04_1"].message
+    assert "its cell stopped with MemoryError" in marks["large"][NAME].message
 
 
 @pytest.mark.parametrize("file", ["picture", "empty", "nowhere"])
@@ -131,7 +145,7 @@ def test_in_a_container_there_is_no_network(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     assert container() == "docker" and "in a container (docker, image tlkit) without network" in how("docker", Limits())
     marks = grade([handed_in(tmp_path, "right", RIGHT)], "docker", Limits())
-    assert [mark.passed for mark in marks] == [True, False, False]
+    assert [mark.passed for mark in marks] == [True]
     looked, ran = (tmp_path / "asked").read_text().splitlines()
     assert looked == "image inspect tlkit" and ran.startswith(
         "run --rm --interactive --init --network=none --read-only"

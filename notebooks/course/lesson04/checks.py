@@ -1,22 +1,9 @@
-"""Full fine-tuning: from loss to perplexity, a search that goes on, stopping in time."""
+"""Full fine-tuning: a search for the learning rate that goes on at both borders."""
 
 import math
 from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, function_exercise, kind, number, number_exercise, numbers
-
-perplexity_of_a_loss = number_exercise(
-    "ex04_1",
-    "the perplexity of a loss of 3.1 nats, to one percent",
-    "Perplexity undoes the logarithm in the loss. Which logarithm is it, when the unit is a nat?",
-    "math.exp is the inverse of math.log.",
-    right=math.exp(3.1),
-    mistakes={
-        "that is the loss itself, in nats.": 3.1,
-        "that takes the loss for bits: a nat belongs to the natural logarithm.": 2**3.1,
-        "that is the wrong way round: the loss is a logarithm already.": math.log(3.1),
-    },
-)
+from course.exercises import Quiz, Wrong, function_exercise, kind, numbers
 
 
 def _next_rates(losses, factor):
@@ -39,7 +26,7 @@ def _rates(given, *_):
 
 
 next_rates = function_exercise(
-    "ex04_2",
+    "ex04_1",
     "which rate is tried next, for five searches",
     "Find the rate with the lowest loss first. Is it the highest or the lowest of all that were tried?",
     "A run that diverged has a loss of nan, and every comparison with nan is false: leave it out before you look for "
@@ -68,34 +55,6 @@ next_rates = function_exercise(
     read=_rates,
     alike=lambda given, right: len(given) == len(right) and all(map(math.isclose, given, right)),
 )
-
-
-@exercise(
-    "ex04_3",
-    "where training ends and which weights come back, for four curves",
-    "Go through the losses in order. Remember the best one, and count how many came since without beating it.",
-    "With patience 2, one evaluation without improvement is forgiven, and the second one in a row stops.",
-    "Return the place of the best loss *seen so far*: what would have come later is never known.",
-)
-def early_stopping(answer: object) -> None:
-    """Judge a function that finds the evaluation whose weights early stopping brings back."""
-    cases = [
-        ([5.0, 4.0, 3.0, 2.0], 2, 3, "falls to the end"),
-        ([5.0, 4.0, 4.2, 4.4, 4.6], 2, 1, "turns up"),
-        ([5.0, 4.0, 4.2, 3.9, 4.5, 4.6, 4.7], 2, 3, "has one bump, which is forgiven"),
-        ([5.0, 4.0, 4.2, 4.4, 3.0], 2, 1, "would have fallen again after training had stopped"),
-    ]
-    for losses, patience, right, story in cases:
-        given = number(called(answer, list(losses), patience))
-        if given == right:
-            continue
-        if given == losses.index(min(losses)):
-            raise Wrong(f"for a curve that {story} your function has looked ahead: training had stopped before.")
-        if given == len(losses) - 1:
-            raise Wrong(f"for a curve that {story} your function returns the last place, not the best one.")
-        if given in losses:
-            raise Wrong("a place in the list is asked for, from 0 on, not the loss that stands there.")
-        raise Wrong(f"for a curve that {story}, {losses}, your function returns {given:g}.")
 
 
 QUIZ = Quiz(

@@ -4,16 +4,6 @@ from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
 
 
-def forgives_one_more(losses, patience):
-    """Stops after more than `patience` evaluations without a new best loss, not after `patience`."""
-    best = 0
-    for place, loss in enumerate(losses):
-        best = place if loss < losses[best] else best
-        if place - best > patience:
-            break
-    return best
-
-
 def _by_name(model, blocks):
     depth = model.config.num_hidden_layers
     for name, tensor in model.named_parameters():
@@ -46,12 +36,6 @@ def _a_llama_only(model, blocks):
 
 
 WRONG = {
-    "ex04_3": [
-        (lambda losses, patience: len(losses) - 1, "the last place, not the best one"),
-        (lambda losses, patience: losses.index(min(losses)), "has looked ahead"),
-        (lambda losses, patience: min(losses), "not the loss that stands there"),
-        (forgives_one_more, "for a curve that"),
-    ],
     "ex07_1": [
         (_by_name, "as in the published run"),
         (_without_freezing, "everything trains"),

@@ -80,7 +80,6 @@ PICTURES = {
     "forgetting": lambda: forgetting_charts.forgetting_chart(table()),
     "forgetting of two": lambda: forgetting_charts.forgetting_chart({"tiny": table(), "SmolLM2": table(REAL)}),
     "network strips": lambda: diagrams.network_strip(report("full"), report("last_layers"), report("lora")),
-    "step": diagrams.step_flow,
 }
 
 
