@@ -421,10 +421,10 @@ import tlkit as tl
 course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.1** (first steps). The lesson counted the tensors that are as in the file. If some are not, you want to
-# know their names. Write a function that returns a list with the name of each parameter that is missing from the file
-# or has other numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may
-# store them in 16 bits.
+# **Exercise 1.1.** The lesson counted the tensors that are as in the file. If some are not, you want to know their
+# names. Write a function that returns a list with the name of each parameter that is missing from the file or has other
+# numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store them
+# in 16 bits.
 
 # %%
 from safetensors import safe_open

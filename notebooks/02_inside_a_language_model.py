@@ -457,10 +457,10 @@ import tlkit as tl
 course.quiz("quiz02")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 2.1** (first steps). In a batch, short texts are filled up with padding, which should not count. The
-# convention of all libraries is a label of -100 at such places. Write the loss for that: `logits` has the shape (texts,
-# tokens, vocabulary), and `labels` has (texts, tokens), not shifted yet. Return the mean loss of all tokens that count
-# and that are predicted.
+# **Exercise 2.1.** In a batch, short texts are filled up with padding, which should not count. The convention of all
+# libraries is a label of -100 at such places. Write the loss for that: `logits` has the shape (texts, tokens,
+# vocabulary), and `labels` has (texts, tokens), not shifted yet. Return the mean loss of all tokens that count and that
+# are predicted.
 
 # %%
 import torch

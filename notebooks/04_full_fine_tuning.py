@@ -419,9 +419,9 @@ import tlkit as tl
 course.quiz("quiz04")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.1** (first steps). A search that extends itself. `losses` maps each learning rate that was tried to its
-# mean validation loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list:
-# empty if the best rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
+# **Exercise 4.1.** A search that extends itself. `losses` maps each learning rate that was tried to its mean validation
+# loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best
+# rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
 
 # %%
 import math

@@ -450,11 +450,11 @@ import tlkit as tl
 course.quiz("quiz05")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 5.1** (first steps). A mistake in a training program may leave some adapters without a gradient, and no
-# error says so. Write the check that finds them in any model. `first` and `second` are dictionaries with the gradients
-# after the first and the second step: `{name: p.grad for name, p in model.named_parameters() if p.requires_grad}`,
-# copied before the next step. A gradient is a tensor, or None. Return a list with the names of all parameters that
-# received no gradient, or only zeros, in *both* steps.
+# **Exercise 5.1.** A mistake in a training program may leave some adapters without a gradient, and no error says so.
+# Write the check that finds them in any model. `first` and `second` are dictionaries with the gradients after the first
+# and the second step: `{name: p.grad for name, p in model.named_parameters() if p.requires_grad}`, copied before the
+# next step. A gradient is a tensor, or None. Return a list with the names of all parameters that received no gradient,
+# or only zeros, in *both* steps.
 
 
 # %%

@@ -434,12 +434,12 @@ import tlkit as tl
 course.quiz("quiz07")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 7.1** (first steps). Repair the recipe, in code that you can take to any model. Write a function that makes
-# the last `blocks` blocks and the final norm trainable, freezes all else, and returns the model. It is given models in
-# which everything is trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`)
-# and for a GPT-2 (blocks in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on the names of
-# parameters. `tl.find_blocks(model)` returns the list of blocks, and `model.get_decoder().children()` the modules
-# around them; the class of a norm, `type(child).__name__`, has "Norm" in its name.
+# **Exercise 7.1.** Repair the recipe, in code that you can take to any model. Write a function that makes the last
+# `blocks` blocks and the final norm trainable, freezes all else, and returns the model. It is given models in which
+# everything is trainable, and it must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for
+# a GPT-2 (blocks in `transformer.h`, final norm `transformer.ln_f`). So you cannot rely on the names of parameters.
+# `tl.find_blocks(model)` returns the list of blocks, and `model.get_decoder().children()` the modules around them; the
+# class of a norm, `type(child).__name__`, has "Norm" in its name.
 
 
 # %%

@@ -376,11 +376,11 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1** (first steps). Write the two checks of this lesson as a function that you can call before every
-# training. `base` is a model of transformers, `adapted` the same model wrapped by peft, and `tokens` are token ids of
-# shape (rows, length). Return two numbers: how many parameters of `adapted` are trained, and how far the largest change
-# of a single logit goes, up or down, from `base` to `adapted`. For a method that starts as the base model the second
-# number has to be 0. Both models are in evaluation mode already.
+# **Exercise 8.1.** Write the two checks of this lesson as a function that you can call before every training. `base` is
+# a model of transformers, `adapted` the same model wrapped by peft, and `tokens` are token ids of shape (rows, length).
+# Return two numbers: how many parameters of `adapted` are trained, and how far the largest change of a single logit
+# goes, up or down, from `base` to `adapted`. For a method that starts as the base model the second number has to be 0.
+# Both models are in evaluation mode already.
 
 # %%
 import torch

@@ -369,10 +369,9 @@ import tlkit as tl
 course.quiz("quiz09")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 9.1** (first steps). Before you rent a card, you want to know what a model needs however small the batch
-# is. Given a model of which some parameters may be frozen (`requires_grad` is False), return the bytes of its weights,
-# gradients and AdamW's moments. Gradients and moments have the dtype of their parameter, which need not be the same
-# everywhere.
+# **Exercise 9.1.** Before you rent a card, you want to know what a model needs however small the batch is. Given a
+# model of which some parameters may be frozen (`requires_grad` is False), return the bytes of its weights, gradients
+# and AdamW's moments. Gradients and moments have the dtype of their parameter, which need not be the same everywhere.
 
 
 # %%

@@ -404,12 +404,11 @@ import tlkit as tl
 course.quiz("quiz10")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.1** (first steps). Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets`
-# have the shape (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns
-# scores of shape (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that
-# count; a target of -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients
-# yet, and return the loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target
-# that counts.
+# **Exercise 10.1.** Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape
+# (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape
+# (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of
+# -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and return the
+# loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target that counts.
 
 # %%
 from torch.nn.functional import cross_entropy

@@ -453,9 +453,9 @@ import tlkit as tl
 course.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 11.1** (first steps). A tool to take to your own data. `train` and `test` are lists of texts. Return the
-# places in `test`, counted from 0, of all texts that share a run of `n` words with any training text. Words are
-# separated by spaces, and capitals do not matter.
+# **Exercise 11.1.** A tool to take to your own data. `train` and `test` are lists of texts. Return the places in
+# `test`, counted from 0, of all texts that share a run of `n` words with any training text. Words are separated by
+# spaces, and capitals do not matter.
 
 
 # %%

@@ -295,10 +295,10 @@ import tlkit as tl
 course.quiz("quiz12")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 12.1** (first steps). Write the function that lets a model choose among options. It gets a list with one
-# entry for each option: the log-probabilities that the model gave to the tokens of that option, a list of numbers. It
-# returns the place of the chosen option, counted from 0. The options differ in length, and a long one must not lose
-# because it is long.
+# **Exercise 12.1.** Write the function that lets a model choose among options. It gets a list with one entry for each
+# option: the log-probabilities that the model gave to the tokens of that option, a list of numbers. It returns the
+# place of the chosen option, counted from 0. The options differ in length, and a long one must not lose because it is
+# long.
 
 
 # %%

@@ -457,11 +457,11 @@ import tlkit as tl
 course.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.1** (first steps). A help desk lets a classifier decide only if it is sure, and hands the other tickets
-# to a person. Write a function that says what this would be worth. It gets `probabilities`, a tensor of shape (texts,
-# classes), the true classes `labels`, a tensor of shape (texts,), and a `threshold`. The classifier decides a text if
-# its largest probability is at least the threshold. Return two numbers: the share of the texts that it decides, and the
-# share of these that it gets right. At least one text is decided.
+# **Exercise 13.1.** A help desk lets a classifier decide only if it is sure, and hands the other tickets to a person.
+# Write a function that says what this would be worth. It gets `probabilities`, a tensor of shape (texts, classes), the
+# true classes `labels`, a tensor of shape (texts,), and a `threshold`. The classifier decides a text if its largest
+# probability is at least the threshold. Return two numbers: the share of the texts that it decides, and the share of
+# these that it gets right. At least one text is decided.
 
 
 # %%
@@ -473,10 +473,10 @@ def decided(probabilities, labels, threshold):
 course.check("ex13_1", decided)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.2** (apply it). You train only a head, for 50 epochs, on the features of a frozen model that are
-# computed once and stored. The head itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs,
-# and its backward pass costs twice its forward pass. What percentage of the arithmetic of full fine-tuning does
-# training the head need, including the computation of the features?
+# **Exercise 13.2.** You train only a head, for 50 epochs, on the features of a frozen model that are computed once and
+# stored. The head itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs, and its backward
+# pass costs twice its forward pass. What percentage of the arithmetic of full fine-tuning does training the head need,
+# including the computation of the features?
 
 # %%
 answer = None

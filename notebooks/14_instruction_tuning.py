@@ -412,10 +412,9 @@ import tlkit as tl
 course.quiz("quiz14")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.1** (first steps). Write a function that makes the labels of one row. It gets the row's token ids as a
-# list, the number of tokens at the beginning that are only read, and the number of tokens of the whole conversation
-# with its end token. Everything after these is padding. It returns a list as long as the row, with $-100$ where nothing
-# is learned.
+# **Exercise 14.1.** Write a function that makes the labels of one row. It gets the row's token ids as a list, the
+# number of tokens at the beginning that are only read, and the number of tokens of the whole conversation with its end
+# token. Everything after these is padding. It returns a list as long as the row, with $-100$ where nothing is learned.
 
 
 # %%

@@ -421,10 +421,10 @@ import tlkit as tl
 course.quiz("quiz15")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 15.1** (first steps). Somebody tuned several strategies and scored every run on validation text and on test
-# text. `record` has one row for each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity`
-# and `test_perplexity`. Each rate was run with the same seeds, and a run that diverged has infinity in both scores. One
-# of the two scores may not be used for choosing. Return what belongs in a fair table: a dict from each strategy to one
+# **Exercise 15.1.** Somebody tuned several strategies and scored every run on validation text and on test text.
+# `record` has one row for each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity` and
+# `test_perplexity`. Each rate was run with the same seeds, and a run that diverged has infinity in both scores. One of
+# the two scores may not be used for choosing. Return what belongs in a fair table: a dict from each strategy to one
 # test perplexity, which is a mean over seeds.
 
 

@@ -407,8 +407,8 @@ import tlkit as tl
 course.quiz("quiz16")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 16.1** (first steps). Put the five checks of the lesson into a program that audits reports. Here is a new
-# one (it is invented), as a table of `key: number`:
+# **Exercise 16.1.** Put the five checks of the lesson into a program that audits reports. Here is a new one (it is
+# invented), as a table of `key: number`:
 #
 # | key | number | |
 # | --- | --- | --- |

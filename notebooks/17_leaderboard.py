@@ -399,11 +399,11 @@ import tlkit as tl
 course.quiz("quiz17")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 17.1** (first steps). Write the tool for the day on which the answers to each question are published.
-# `answers` is a DataFrame with one row for each question and one column for each model, 1 for a right answer and 0 for
-# a wrong one. Return a list of all pairs of models that are separated, each pair as a tuple of two column names. Use
-# paired differences, the normal distribution, and Bonferroni's correction for the number of pairs. The order of the
-# list does not matter.
+# **Exercise 17.1.** Write the tool for the day on which the answers to each question are published. `answers` is a
+# DataFrame with one row for each question and one column for each model, 1 for a right answer and 0 for a wrong one.
+# Return a list of all pairs of models that are separated, each pair as a tuple of two column names. Use paired
+# differences, the normal distribution, and Bonferroni's correction for the number of pairs. The order of the list does
+# not matter.
 
 # %%
 from itertools import combinations

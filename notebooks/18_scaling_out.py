@@ -407,7 +407,6 @@ speed.round(2)
 # - [The Ultra-Scale Playbook](https://huggingface.co/spaces/nanotron/ultrascale-playbook)
 # - Rajbhandari et al. 2020, [ZeRO](https://arxiv.org/abs/1910.02054)
 
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
 #
@@ -432,7 +431,7 @@ import tlkit as tl
 course.quiz("quiz18")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 18.1** (first steps). How many cards does FSDP need for a model? You are given, in GB,
+# **Exercise 18.1.** How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
 # - `own`: activations and logits of the rows that each card computes, the same number of rows on every card;

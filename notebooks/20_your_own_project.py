@@ -452,11 +452,11 @@ import tlkit as tl
 course.quiz("quiz20")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 20.1** (first steps). Write a function that finds the strategies whose learning rate was not found fairly.
-# It gets a list of runs, each a tuple of strategy, learning rate, split and score, where a lower score is better and no
-# rate was run twice. Return the set of all strategies for which at least one of three things is true: a run was scored
-# on another split than `"validation"`; it had fewer runs than the strategy with the most; or its best rate is the
-# lowest or the highest of those that were tried for it.
+# **Exercise 20.1.** Write a function that finds the strategies whose learning rate was not found fairly. It gets a list
+# of runs, each a tuple of strategy, learning rate, split and score, where a lower score is better and no rate was run
+# twice. Return the set of all strategies for which at least one of three things is true: a run was scored on another
+# split than `"validation"`; it had fewer runs than the strategy with the most; or its best rate is the lowest or the
+# highest of those that were tried for it.
 
 
 # %%

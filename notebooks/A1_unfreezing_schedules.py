@@ -211,10 +211,10 @@ import tlkit as tl
 course.quiz("quizA1")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise A1.1** (first steps). Write ULMFiT's slanted triangular schedule, as the factor by which the highest rate
-# is multiplied in a step. The steps are counted from 0, and `cut` is `math.floor(steps * cut_frac)`. Before the cut,
-# $p$ is `step / cut`; from the cut on it is `1 - (step - cut) / (cut * (1 / cut_frac - 1))`. The factor is $(1 +
-# p\,(\mathrm{ratio} - 1)) / \mathrm{ratio}$.
+# **Exercise A1.1.** Write ULMFiT's slanted triangular schedule, as the factor by which the highest rate is multiplied
+# in a step. The steps are counted from 0, and `cut` is `math.floor(steps * cut_frac)`. Before the cut, $p$ is `step /
+# cut`; from the cut on it is `1 - (step - cut) / (cut * (1 / cut_frac - 1))`. The factor is $(1 + p\,(\mathrm{ratio} -
+# 1)) / \mathrm{ratio}$.
 
 # %%
 import math
