@@ -12,14 +12,14 @@
 # **You will be able to**
 #
 # - build and train a classifier from a pretrained body, with a head that reads the right hidden states;
-# - compare it with a bag of words in scikit-learn, and give every accuracy and every difference an interval;
+# - compare it with a bag of words in scikit-learn, give an accuracy its interval, and test differences;
 # - measure with how few labels pretraining pays;
 # - train, save and load a classifier with transformers and peft.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and
 # [lesson 5](05_lora.ipynb) for LoRA.
 #
-# About 42 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import tempfile
@@ -30,7 +30,7 @@ import pandas as pd
 import torch
 from datasets import Dataset
 from peft import LoraConfig, get_peft_model
-from scipy.stats import binomtest, norm, t
+from scipy.stats import binomtest, t
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score, train_test_split
@@ -63,8 +63,8 @@ train, test = (x.sort_values("text", key=lambda x: x.str.len()) for x in parts)
 print(f"always the largest class: {test.label.value_counts(normalize=True).max():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor. (If a small
-# class matters as much to you as a large one, report the [balanced accuracy](glossary.md#balanced-accuracy) as well.)
+# A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor. If a small
+# class matters as much to you as a large one, report the [balanced accuracy](glossary.md#balanced-accuracy) as well.
 #
 # The classical method is a [bag of words](glossary.md#bag-of-words). It counts how often each word occurs in a text
 # and forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says
@@ -206,7 +206,7 @@ for name, pool in {"last token": last_token, "mean": mean_of_tokens}.items():
 #
 # The classifier is now a module of three parts: the last block, the pooling that won, and a new head. The head is a
 # matrix $W$ of shape (9, 192) and a bias. It starts at random, so it must always be trained, and with a larger
-# learning rate than the LoRA adapters of the last block. Both rates and the three epochs are a first guess that we do
+# learning rate than the LoRA adapters of the last block. Both rates and the two epochs are a first guess that we do
 # not search.
 
 
@@ -230,15 +230,15 @@ loss_of = torch.nn.CrossEntropyLoss()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Predict first.** The loss of a guess over nine classes is $\ln 9 = 2.20$. How low will the training loss fall in
-# three epochs, and how much better than the frozen probe will the classifier be on test texts?
+# two epochs, and how much better than the frozen probe will the classifier be on test texts?
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
 classifier = Classifier()
 optimizer = torch.optim.AdamW(classifier.body.parameters(), lr=3e-3)
 optimizer.add_param_group({"params": classifier.head.parameters(), "lr": 1e-2})
-schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 3 * len(batches))
-for epoch in range(3):
+schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 2 * len(batches))
+for epoch in range(2):
     losses = []
     for number in torch.randperm(len(batches)).tolist():
         loss = loss_of(classifier(*batches[number]), targets[number])
@@ -253,7 +253,7 @@ right["LoRA, mean"] = np.array(names)[logits.argmax(1)] == test.label.to_numpy()
 print("LoRA, mean:", wilson(right["LoRA, mean"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss falls to half of that of a guess, but on test texts the adapters bring little: 51.0% after 49.0%.
+# The training loss falls well below that of a guess, but on test texts the adapters bring little: 50.0% after 49.0%.
 #
 # A padded text must get the same logits as the text alone. This one check finds most mistakes of pooling, so make it
 # a habit:
@@ -268,51 +268,40 @@ torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
 # ## Which differences are real?
 #
 # The intervals above overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most
-# of them two methods are both right or both wrong, and these texts say nothing about their difference. Let $b$ be the
-# number of texts that only the first gets right, and $c$ the number that only the second gets right. Then the
-# [difference](glossary.md#paired-difference) is $(b - c)/n$, and its interval is about
+# of them two methods are both right or both wrong, and these texts say nothing about their difference. So look only at
+# the texts that exactly one of the two gets right. If both methods were equally good, each of these would be a fair coin
+# toss. `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours.
 #
-# $$\frac{b - c}{n} \pm \frac{z}{n} \sqrt{b + c - \frac{(b - c)^2}{n}}$$
-#
-# For one pair $z$ is 1.96. We ask about three pairs, so each interval takes $1 - 0.05/3$ and not 95%, which makes $z$
-# 2.39. [Lesson 15](15_comparison.ipynb) explains this correction.
+# A small $p$ speaks against chance. We ask about three pairs and so have three chances to be fooled, which is why we
+# require $p < 0.05/3 \approx 0.017$ instead of 0.05. [Lesson 15](15_comparison.ipynb) explains this correction.
 
 # %% tags=["nbval-ignore-output"]
 probed, lora = "frozen, mean", "LoRA, mean"
-pairs = [(lora, "bag of words"), (lora, probed), (probed, "frozen, last token")]
-z = norm.ppf(1 - 0.05 / len(pairs) / 2)
-
-
-def difference(one, other):
-    """Percentage points by which the first is better, with the interval."""
-    b, c, n = (one & ~other).sum(), (other & ~one).sum(), len(one)
-    half = z * np.sqrt(b + c - (b - c) ** 2 / n)
-    return np.array([b - c, b - c - half, b - c + half]) * 100 / n
-
-
-for one, other in pairs:
-    points, low, high = difference(right[one], right[other])
-    print(f"{one} - {other}: {points:+.1f} points ({low:+.1f} to {high:+.1f})")
+for one, other in (
+    (lora, "bag of words"),
+    (lora, probed),
+    (probed, "frozen, last token"),
+):
+    only_one = int((right[one] & ~right[other]).sum())
+    only_other = int((right[other] & ~right[one]).sum())
+    p = binomtest(only_one, only_one + only_other).pvalue
+    print(f"only {one}: {only_one}, only {other}: {only_other}, p = {p:.4f}")
 
 # %%
-course.claim("Mean minus last token: the interval excludes zero", low > 0)
+course.claim("Mean against last token: the difference is not chance", p < 0.05 / 3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the last interval excludes zero. The choice of the pooling is worth 19.5 points, more than anything that
-# training did. The 2.0 points of the adapters may be chance, and so may the 4.0 points by which the bag of words is
-# ahead of them. We did not search the adapters' learning rates, so a better setting may exist.
+# Only the last pair passes. The choice of the pooling is worth 19.5 points, more than anything that training did. The
+# small gain of the adapters may be chance, and so may their distance to the bag of words. We did not search the
+# adapters' learning rates, so a better setting may exist.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
 # Labels cost money, so this is often the question that decides. The next cell trains the bag of words and the probe on
-# the mean with 32 to 256 labelled texts, and tests each on all the other passages. It draws ten training sets for each
-# number, because with few texts it matters much which ones they are. Both methods keep the $C$ that was chosen with all
-# labels.
-#
-# The lead of the probe then varies for two reasons: which texts were drawn for training, and which were left for the
-# test. Each reason gives a half-width, and that of the interval is the root of the sum of their squares. We ask about
-# four numbers of labels, so each interval takes $1 - 0.05/4$.
+# the mean with 32 to 256 labelled texts, and tests each on all the other passages. With few texts it matters much which
+# ones they are, so the cell draws ten training sets for each number. Both methods learn from the same draws and keep
+# the $C$ that was chosen with all labels.
 #
 # **Predict first.** Where is pretraining worth most, with few labels or with many?
 
@@ -320,39 +309,44 @@ course.claim("Mean minus last token: the interval excludes zero", low > 0)
 texts = np.array([*train.text, *test.text])
 labels = np.array([*train.label, *test.label])
 states = np.vstack([features["mean"], test_features["mean"]])
-leads, draws, level = {}, 10, 1 - 0.05 / 4 / 2
+rows = []
 for size in (32, 64, 128, 256):
-    lead = np.zeros(
-        (draws, len(texts))
-    )  # +1: only the probe is right; -1: only the words
-    for draw in range(draws):
+    for draw in range(10):
         options = {"train_size": size, "stratify": labels, "random_state": draw}
-        chosen, others = train_test_split(np.arange(len(texts)), **options)
-        lead[draw, chosen] = np.nan
-        for sign, model, inputs in ((-1, words, texts), (1, fitted, states)):
-            model.fit(inputs[chosen], labels[chosen])
-            lead[draw, others] += sign * (
-                model.predict(inputs[others]) == labels[others]
-            )
-    by_draw, by_text = pd.DataFrame(lead.T).mean(), pd.DataFrame(lead).mean()
-    draws_half = t.ppf(level, draws - 1) * by_draw.std() / np.sqrt(draws)
-    texts_half = norm.ppf(level) * by_text.std() / np.sqrt(len(texts))
-    leads[str(size)] = 100 * by_draw.mean(), 100 * np.hypot(draws_half, texts_half)
+        chosen, rest = train_test_split(np.arange(len(texts)), **options)
+        accuracy = [
+            100 * model.fit(x[chosen], labels[chosen]).score(x[rest], labels[rest])
+            for model, x in ((words, texts), (fitted, states))
+        ]
+        rows.append((size, draw, *accuracy))
+columns = ["labels", "draw", "bag of words", "frozen, mean"]
+scores = pd.DataFrame(rows, columns=columns).set_index(["labels", "draw"])
 
 # %%
-table = pd.DataFrame(leads, index=["lead", "half"]).T
-axes = table.lead.plot(yerr=table.half, marker="o", capsize=5, figsize=(8, 3.4))
-axes.axhline(0, color="grey", linestyle="--")
-axes.set_xlabel("labelled training texts")
-axes.set_ylabel("lead in percentage points")
-axes.set_title("The pretrained model is ahead of the bag of words with 32 labels only")
+axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.4), logx=True)
+axes.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
+axes.set(
+    xlabel="labelled training texts", ylabel="test accuracy (%, mean of ten draws)"
+)
+axes.set_title("The pretrained model is ahead with 32 labels, and behind with 256")
 plt.show()
-course.claim("With 32 labels the model leads", table.lead["32"] > table.half["32"])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# To compare the two, subtract draw by draw, because both methods learned from the same texts. Each number of labels then
+# has ten differences, and their mean has Student's 95% interval, again corrected for four questions.
+
+# %%
+lead = (scores["frozen, mean"] - scores["bag of words"]).unstack()
+half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
+table = pd.DataFrame({"lead": lead.mean(axis=1), "half": half})
+course.claim("With 32 labels the model leads", table.lead[32] > table.half[32])
 table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Here the language model wins: with 32 labels its mean is ahead by 5.8 points (2.0 to 9.6). With 64 and 128 labels the
-# two cannot be told apart, and with 256 the bag of words leads by 4.4 points, an interval that only just excludes zero.
+# Here the language model wins: with 32 labels its mean is ahead by 5.8 points (3.0 to 8.6). The lead shrinks as labels
+# are added, and with 256 labels the bag of words is ahead by 4.4 points. These intervals cover only which of our 631
+# passages were drawn, and not what other passages would change. So do not build on a lead that barely excludes zero, as
+# the one with 64 labels.
 #
 # **Why?** With few labelled texts, most words of a new text occur in none of them, and the bag of words cannot use such
 # words. A pretrained model has similar vectors for related words, whether they were labelled or not. With more labels,
@@ -362,29 +356,28 @@ table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
 # ## The way it is done at work
 #
 # transformers has a class for this task, `AutoModelForSequenceClassification`. On a causal model its new head, called
-# `score`, reads the last token that is not padding, which it finds by `pad_token_id`. That is the pooling that
-# failed, but a small change of the text repairs part of it: end every text with " This text is about the". The next
-# token would name the subject, so the last state now has a reason to contain it.
+# `score`, reads the last token that is not padding. This is the pooling that failed, but a small change of the text
+# repairs part of it: end every text with " This text is about the". The next token would name the subject, so the last
+# state now has a reason to contain it. With frozen weights, this ending raises the probe on the last token by more than
+# five points in cross-validation.
 #
-# With `id2label` the saved model knows the names of its classes. `task_type="SEQ_CLS"` tells peft to train the head,
-# too, and the pattern in `target_modules` puts adapters into the last block only, as above.
+# The class finds the last token by `pad_token_id`, and `id2label` gives the classes their names. In peft,
+# `task_type="SEQ_CLS"` trains the new head beside the adapters. We stop after eight steps, because this section shows
+# the path and not its score. At work, train until the loss on validation texts no longer falls.
 
 # %% tags=["nbval-ignore-output"]
 ENDING = " This text is about the"
 torch.manual_seed(0)
 options = {"num_labels": 9, "pad_token_id": tokenizer.pad_token_id}
-options |= {"id2label": dict(enumerate(names)), "dtype": torch.float32}
+options["id2label"] = dict(enumerate(names))
 usual = AutoModelForSequenceClassification.from_pretrained(tl.BUNDLED, **options)
-block = r".*layers\.7\..*_proj"
-options = LoraConfig(r=8, lora_alpha=16, target_modules=block, task_type="SEQ_CLS")
+usual = get_peft_model(usual.float(), LoraConfig(r=8, task_type="SEQ_CLS"))
 rows = dict(tokenizer([text + ENDING for text in train.text]))
 rows = Dataset.from_dict({**rows, "labels": torch.cat(targets).tolist()})
 folder = tempfile.mkdtemp()
-settings = {"learning_rate": 3e-3, "num_train_epochs": 3, "use_cpu": True}
-settings |= {"per_device_train_batch_size": 16, "save_strategy": "no"}
-settings |= {"train_sampling_strategy": "group_by_length", "disable_tqdm": True}
-arguments = TrainingArguments(folder, report_to="none", **settings)
-usual = get_peft_model(usual, options)
+settings = {"learning_rate": 3e-3, "max_steps": 8, "save_strategy": "no"}
+settings |= {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
+arguments = TrainingArguments(folder, **settings)
 trainer = Trainer(usual, arguments, train_dataset=rows, processing_class=tokenizer)
 print(f"mean training loss {trainer.train().training_loss:.2f}")
 
@@ -396,24 +389,17 @@ print(f"mean training loss {trainer.train().training_loss:.2f}")
 trainer.model.merge_and_unload().save_pretrained(folder)
 tokenizer.save_pretrained(folder)
 ask = pipeline("text-classification", model=folder, device="cpu")
-given = [answer["label"] for answer in ask([text + ENDING for text in test.text])]
-print("usual class:", wilson(np.array(given) == test.label))
 print(ask("A channel passes a value from one thread to another." + ENDING))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the ending, the usual class is right for 43.0% of the texts. That is more than the frozen last token reached
-# (29.5%), but less than the mean (49.0%). It files the sentence about channels under *traits and generics*, which is
-# wrong, but its score of 0.21 says how unsure it is. Exercise 13.1 puts such scores to use.
+# The answer has a label and a score, which is the probability of that label. A sure classifier gives scores near 1, and
+# this one, stopped so early, stays far below. Exercise 13.1 puts such scores to use.
 #
-# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean.
-#
-# If you are free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so
-# every token has seen the whole text, and it needs no such ending. The code above works for it if you give it the
-# model's name, the model's own tokenizer, and the number of its last block.
-#
-# Our model has four million parameters and was pretrained on text without Rust, so a larger one may beat the bag of
-# words with more labels than 32. The order of work stays the same: first the bag of words, then a probe on frozen
-# features, and fine-tuning only if the difference is worth its price.
+# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean. If you are
+# free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so every token has
+# seen the whole text, and it needs no such ending. A larger model may also beat the bag of words with more labels. The
+# order of work stays the same: first the bag of words, then a probe on frozen features, and fine-tuning only if the
+# difference is worth its price.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -471,17 +457,6 @@ def decided(probabilities, labels, threshold):
 
 
 course.check("ex13_1", decided)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.2.** You train only a head, for 50 epochs, on the features of a frozen model that are computed once and
-# stored. The head itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs, and its backward
-# pass costs twice its forward pass. What percentage of the arithmetic of full fine-tuning does training the head need,
-# including the computation of the features?
-
-# %%
-answer = None
-# your code here
-course.check("ex13_2", answer)
 
 # %% [markdown]
 # Previous: [12 · A real model](12_a_real_model.ipynb) ·

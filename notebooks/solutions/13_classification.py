@@ -23,18 +23,3 @@ def decided(probabilities, labels, threshold):
 
 
 course.check("ex13_1", decided)
-
-# %% [markdown]
-# You train only a head, for 50 epochs, on the features of a frozen model that are computed once and stored. The head
-# itself costs next to nothing. Full fine-tuning of the same model takes 5 epochs, and its backward pass costs twice its
-# forward pass. What percentage of the arithmetic of full fine-tuning does training the head need, including the
-# computation of the features?
-
-# %%
-answer = None
-### BEGIN SOLUTION
-# One forward pass over the texts, beside five epochs of a forward pass and a
-# backward pass, which costs as much as two.
-answer = 100 * 1 / (5 * (1 + 2))
-### END SOLUTION
-course.check("ex13_2", answer)

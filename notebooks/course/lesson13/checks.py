@@ -1,10 +1,10 @@
-"""Classification: how often a classifier that may hand over decides by itself, and what frozen features save."""
+"""Classification: how often a classifier that may hand over decides by itself."""
 
 from functools import partial
 
 import torch
 
-from course.exercises import Quiz, close, function_exercise, number_exercise, numbers
+from course.exercises import Quiz, close, function_exercise, numbers
 
 
 def _cases():
@@ -77,24 +77,6 @@ decided = function_exercise(
     },
     read=lambda given, *arguments: numbers(given, 2),
     alike=partial(close, within=1e-3),
-)
-stored_features = number_exercise(
-    "ex13_2",
-    "the percentage of the arithmetic that remains, to a tenth of a percent",
-    "Say that the forward pass over all texts costs 1. The backward pass of full fine-tuning then costs 2.",
-    "Frozen features are the same in every epoch. How often do the texts have to pass through the model?",
-    "Full fine-tuning costs 5 epochs times (1 + 2), and the features are computed once.",
-    right=100 / 15,
-    mistakes={
-        "the features would be computed anew in each of the 50 epochs; they never change, so store them.": 1000 / 3,
-        "full fine-tuning passes over the texts five times, and not once.": 100 / 3,
-        "the backward pass of full fine-tuning is left out.": 20,
-        "the backward pass costs twice as much as the forward pass, and not as much.": 10,
-        "that is what is saved; what remains is asked for.": 1400 / 15,
-        "write it in percent.": 1 / 15,
-        "that is how many times as much full fine-tuning needs; the percentage that remains is asked for.": 15,
-        "that is what storing saves in the 50 epochs of the head; compare with full fine-tuning instead.": 2,
-    },
 )
 
 
