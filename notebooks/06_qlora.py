@@ -87,7 +87,7 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 #
 # **Which sixteen levels?** Trained weights are roughly normally distributed, with most of them near zero. NF4 therefore
 # takes *quantiles* of the normal distribution, which are the numbers that cut it into parts of equal probability. They
-# lie close together near zero and far apart at the ends, so each code is used about equally often. Seven levels are
+# lie close together near zero, where most weights are, and far apart at the ends. Seven levels are
 # negative, eight positive, and one is zero, so that a weight of zero stays zero.
 #
 # The outermost quantile would be infinite, so `end` stays half a step away from probability 1 (the mean of half a step

@@ -64,7 +64,8 @@ def new_model():
 # ## The evidence
 #
 # One short run of each method ranks nothing. For the record, fourteen methods were trained on 200 texts about Rust with
-# three seeds each, and scored on the same 40 test documents. This was done with the bundled model and with
+# three seeds each, and scored on the same 40 test documents. (Prompt and prefix tuning read windows of 240 tokens of
+# the bundled model instead of 256, because their vectors take up the rest.) This was done with the bundled model and with
 # SmolLM2-135M. Each method had a learning rate of its own, the best of a search, because a shared rate favours
 # whichever method it happens to suit.
 #
@@ -188,7 +189,7 @@ pictures.family_picture()
 #   Prompt and prefix vectors cannot, and they take up a part of the context.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Four names of the chart have no panel, because they keep LoRA's equation. rsLoRA replaces the factor $\alpha / r$ by
+# Five names of the chart have no panel: QLoRA, and four that keep LoRA's equation. rsLoRA replaces the factor $\alpha / r$ by
 # $\alpha / \sqrt r$. PiSSA starts $A$ and $B$ from the largest singular values of $W$ and subtracts their product from
 # $W$, so nothing changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was drawn.
 

@@ -278,9 +278,10 @@ recipes
 #   bf16.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Which one do you get? `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are, and
-# `from_pretrained` keeps the dtype of the checkpoint. That is fp16 for our model and bf16 for most others, so with
-# those `bf16=True` trains *pure* bf16. If you train all parameters, load with `dtype=torch.float32`.
+# Which one do you get? `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Since
+# version 5 of transformers, `from_pretrained` keeps the dtype of the checkpoint, which is bf16 for most models (fp16 for
+# ours). So with most models `bf16=True` trains *pure* bf16. If you train all parameters, load with
+# `dtype=torch.float32`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB

@@ -287,8 +287,8 @@ course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 fits in one piece. In step 2 AdamW's moments, which step 1 made, are in memory too, so the same batch fails
-# with four rows and with two, and passes with one. Nothing is lost: the weights agree with those of a card with 8 GiB
+# Step 1 fits in one piece. From step 2 on AdamW's moments are in memory as well, so a micro-batch of four rows no longer
+# fits, nor one of two; single rows do. Nothing is lost: the weights agree with those of a card with 8 GiB
 # to within rounding, because the gradients are the same sums in another order.
 #
 # Now the loop gets only 48 MiB. **Weights and gradients take 31 MiB, and the moments as much. Which remedy comes
@@ -314,6 +314,7 @@ small_log
 # | the first forward pass | weights, activations, logits | smaller micro-batch, checkpointing |
 # | the backward pass | activations and the first gradients | the same |
 # | the first optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
+# | the second step | the moments, now beside the activations | smaller micro-batches |
 # | a later step | a longer batch, or fragments | sort or cut long texts; expandable segments |
 #
 # A fallback protects an unattended run from one long batch or from another process on the card. It does not replace
@@ -328,9 +329,9 @@ small_log
 #
 # accelerate offers `find_executable_batch_size`, and `auto_find_batch_size=True` in transformers' `Trainer` uses it. It
 # also recovers from the error, but it makes another training. After each error it multiplies the batch by 0.9, rounds
-# down, and starts again from step 1. On our card of 80 MiB, 4 rows become 3 and then 2. The [effective
-# batch](glossary.md#effective-batch-size) has shrunk, so you get six noisier steps instead of three, at a learning rate
-# that was chosen for four rows.
+# down, and starts the loop again from step 1, with the weights as the steps before the error have left them. On our
+# card of 80 MiB, 4 rows become 3 and then 2. The [effective batch](glossary.md#effective-batch-size) has shrunk, so six
+# noisier steps follow instead of three, at a learning rate that was chosen for four rows.
 #
 # To keep the batch, set `per_device_train_batch_size` as low as it has to be, and raise `gradient_accumulation_steps`
 # so that their product stays the same.

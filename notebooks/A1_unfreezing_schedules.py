@@ -146,8 +146,8 @@ course.claim("With the mistake, block 3 moves 0.0%", stuck)
 # These recorded runs are longer than ours: 200 passages, three seeds, and a learning rate that was searched for each
 # strategy by itself. Both schedules are best at about three times the rate of `full`, because most of their parameters
 # learn later or more slowly. *Rust* is the perplexity on 40 test passages, and *Python* the perplexity on Python's
-# language reference, which was 36 before training. The last two columns say how far the perplexity on Rust is above
-# that of `full`, as an interval. (`compare_pairs` subtracts the other way round, so the code turns the signs.)
+# language reference, which was 36 before training. The last two columns are the interval of the difference in
+# perplexity on Rust from `full`, in points of perplexity. (`compare_pairs` subtracts the other way round, so the code turns the signs.)
 #
 # **Which strategy learns most about Rust, and which forgets least of the Python reference?**
 
@@ -166,7 +166,7 @@ result.loc[names].round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Discriminative rates cannot be told apart from `full` on Rust, and they forget least: the Python reference ends at 53
 # in place of 64. Gradual unfreezing forgets less as well, but it is about four points behind on Rust. So if you want to
-# keep more of what the model could do, lower rates for the lower layers are worth a try. They cost one line.
+# keep more of what the model could do, lower rates for the lower layers are worth a try. They cost a few lines.
 #
 # **This is one small model**, and gradual unfreezing gets no fair chance here. The head is tied to the embedding, so it
 # stays frozen until the last group joins, although it is the very top. And nothing is random at the start, so the first
