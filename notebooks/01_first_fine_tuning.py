@@ -173,7 +173,7 @@ def encode(questions, desks):
 # little in the direction in which the loss falls.
 #
 # We do not move the model's own parameters. [LoRA](glossary.md#lora) leaves them as they are, adds two small matrices
-# beside each linear layer (a layer that multiplies by a matrix), and trains only these. Together they are called the
+# beside each linear layer of the blocks (a layer that multiplies by a matrix), and trains only these. Together they are called the
 # *adapter*. You build one yourself in [lesson 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin
 # the two matrices are, so it decides how many parameters are trained, and `lora_alpha` scales what they add.
 #

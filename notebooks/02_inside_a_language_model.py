@@ -54,7 +54,7 @@ print("|".join(words))
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *embedding* is a table with one row of 192 numbers for each token of the vocabulary, and to embed a text means to
 # look up its rows. So far both occurrences of ` argument` have the same vector. The blocks add to each vector where its
-# token stands and which words surround it.
+# token stands and which tokens come before it.
 
 # %%
 table = model.get_input_embeddings().weight
@@ -75,7 +75,7 @@ transformer_block(model)
 # of the two branches reads it, computes something, and *adds* the result. *Attention* is the only part in which a token
 # learns about other tokens; the [*MLP*](glossary.md#mlp) works on each token alone.
 #
-# **The norm.** The stream grows with every addition, but layers learn better if their input keeps its size. So
+# **The norm.** Additions tend to make the stream larger, but layers learn better if their input keeps its size. So
 # [RMSNorm](glossary.md#rmsnorm) divides each vector $x$ by its root mean square, and multiplies its $d = 192$
 # coordinates by learned factors $g$. The sign $\odot$ means coordinate by coordinate, and $\varepsilon = 10^{-6}$ keeps
 # the formula from dividing by zero:
@@ -243,9 +243,9 @@ print("without it: weight {:.2f}, probability {:.2f}".format(*copying_without(2,
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *attention* follows the explanation in part: without the left head, the right head gives ` is` 0.54 of its weight
-# and not 0.67. The *prediction* does not follow it, because the model is as sure of ` is` as before. So on this
-# sentence it must have other ways to copy. Attention shows where a head looks, and only a prediction without the head
-# shows whether that mattered.
+# and not 0.67. The *prediction* does not follow it, because the model is as sure of ` is` as before. The right head
+# alone may be enough, or the grammar of the sentence; this run cannot tell. Attention shows where a head looks, and
+# only a prediction without the head shows whether that mattered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss

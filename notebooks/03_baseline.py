@@ -96,7 +96,8 @@ print(f"by hand {by_hand:.2f}, from the model's own loss {loss.exp():.2f}")
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. Therefore the passages are
 # joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
-# after another, so that every token is scored once. `owner` holds for each token the number of its document. It lets us
+# after another, so that every token but the very first is scored once. (From the second passage on that includes the
+# end-of-text token, which the model has to predict from the passage before.) `owner` holds for each token the number of its document. It lets us
 # add up the losses of each document separately, which the intervals below need.
 
 

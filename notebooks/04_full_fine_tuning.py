@@ -265,6 +265,7 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 # The last run saw each text once. Now train on only 25 sentences, and go through them four times. After each epoch the
 # model is scored on twenty validation passages. Eight of them decide which epoch is best, and the other twelve judge the
 # decision: on the eight, the chosen epoch looks better than it is, because they chose it.
+# The rate is the one that you found, but for larger batches than here, so a part of what you see may be due to the rate.
 #
 # **When does the loss on other text stop falling? Where does the training loss end?**
 

@@ -416,7 +416,7 @@ course.claim("The merged model gives the same logits to 1e-3", difference < 1e-3
 # - LoRA freezes $W$ and trains $\frac{\alpha}{r} BA$ beside it. $B$ starts at zero so that nothing changes at first;
 #   $A$ does not, because otherwise neither would ever receive a gradient.
 # - Full fine-tuning's change is not low-rank by its size, but most of its gain lies in few directions. LoRA searches
-#   for such directions itself, and falls behind when there is much to learn.
+#   for such directions itself, and ended behind full fine-tuning in these runs.
 # - Fix a rule for alpha and tune the rate; it is often about ten times that of full fine-tuning.
 #
 # ## Further reading
