@@ -411,8 +411,9 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # that are wrong. One line of `check_batch` finds this fault before the first step.
 #
 # The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_model.ipynb)
-# takes a larger one. At work, TRL's `SFTTrainer` takes `messages` and does what you did here by hand. Check a batch of
-# its `get_train_dataloader()` all the same.
+# takes a larger one. At work, TRL's `SFTTrainer` does the same by itself if each row has a `prompt` and a
+# `completion`. Given `messages`, it learns the questions too, unless you set `assistant_only_loss=True`. So look at the
+# labels of a batch from its `get_train_dataloader()` all the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

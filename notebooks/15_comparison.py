@@ -282,9 +282,9 @@ intervals(live, [("full, 1e-3", "LoRA, 1e-2")]).round(1)
 intervals(live, [("LoRA, 1e-2", "LoRA, 1e-3")]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lower rate is worse for LoRA, because the whole interval is above zero. The first question stays open, because the lower
-# end of its interval lies close to zero. Three candidates with two seeds leave only $(3 - 1)(2 - 1) = 2$ degrees of
-# freedom, so $t = 4.30$ and every interval is wide. A third seed would already bring $t$ down to 2.78.
+# The lower rate is worse for LoRA, because the whole interval is above zero. The first question stays open, because
+# the lower end of its interval lies around zero. Three candidates with two seeds leave only $(3 - 1)(2 - 1) = 2$
+# degrees of freedom, so $t = 4.30$ and every interval is wide. A third seed would already bring $t$ down to 2.78.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs

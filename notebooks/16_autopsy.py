@@ -166,10 +166,11 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault, because here everything agrees that the model knows nothing: the evaluation, the first losses,
-# which lie near the 11.9 of guessing, and the text, which is noise. Our random models are worse than guessing, too, and
-# no two are alike, while a file gives the same model each time. So in both programs the pretrained weights never
-# arrived.
+# It is another fault, because here everything says that the model knows nothing: the evaluation, the first losses,
+# which lie near the 11.9 of guessing, and the text, which is noise. (Two first losses are 1.5 nats below the
+# evaluation, more than check 1 allows: each run drew random weights of its own.) Our random models are worse than
+# guessing, too, and no two are alike, while a file gives the same model each time. So in both programs the pretrained
+# weights never arrived.
 #
 # **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
 

@@ -419,8 +419,8 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** LoRA on `llama2-7b` needs 30 GiB, and each of your eight cards of 80 GB holds that. With DDP each process
-# sends 0.14 GB a step. You choose FSDP all the same. What becomes of the bytes that each sends?
+# **Quiz.** LoRA on `llama2-7b`, with weights in fp32, needs 30 GiB, and each of your eight cards of 80 GB holds that.
+# With DDP each process sends 0.14 GB a step. You choose FSDP all the same. What becomes of the bytes that each sends?
 #
 # - **a** about as many: frozen weights have no gradients, so nothing of them travels
 # - **b** about one and a half times as many

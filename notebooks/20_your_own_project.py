@@ -5,7 +5,7 @@
 #
 # So far the course chose the text and the question. Now you bring both, and you end with a report. This lesson is an
 # empty project in plain code. You fill in three cells, which are marked with `# YOURS`: the plan, the documents, and
-# the limits in the report. All other cells stay as they are.
+# the limits in the report. The other cells stay as they are; a third strategy needs a line in `new_model` besides.
 #
 # So that you can see it run, the three cells hold a small example: notes about cooking, and the question whether full
 # fine-tuning or LoRA adapts the bundled model better to them. Run it once as it is. Then copy the notebook and replace
@@ -227,6 +227,10 @@ score = torch.no_grad()(scores[plan["score"]])  # scoring needs no gradients
 
 # %%
 def new_model(strategy):
+    if strategy not in ("full", "lora"):
+        raise ValueError(
+            f"new_model does not know {strategy!r}: write down what it trains"
+        )
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
     if strategy == "lora":
         model = get_peft_model(model, LoraConfig(**plan["lora"]))

@@ -4,7 +4,7 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -157,9 +157,10 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
     if isinstance(texts, str):
         raise ValueError("one string was given: expected a list of documents")
     opening = document_opening(tokenizer)
+    if not opening:
+        raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
+    refuse_special_tokens(((f"document {number}", text) for number, text in enumerate(texts, 1)), tokenizer)
     ids, owners = [], []
-    for number, text in enumerate(texts, 1):
-        refuse_special_tokens(f"document {number}", text, tokenizer)
     for number, tokens in enumerate(
         tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     ):
@@ -181,40 +182,33 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, or else the end-of-text token.
+    """The tokens that open a document: those before every text, or else the end-of-text token; none without either.
 
     Args:
         tokenizer: of a model.
-
-    Returns:
-        Token ids, at least one.
-
-    Raises:
-        ValueError: where the tokenizer has neither.
     """
-    opening = text_opening(tokenizer)
-    if not opening and tokenizer.eos_token_id is None:
-        raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
-    return opening or [tokenizer.eos_token_id]
+    end = tokenizer.eos_token_id
+    return text_opening(tokenizer) or ([] if end is None else [end])
 
 
-def refuse_special_tokens(name: str, text: str, tokenizer) -> None:
-    """Refuse a text in which the tokenizer would read its own special token: an end, say, in the middle of a text.
+def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
+    """Refuse texts in which the tokenizer would read its own special token: an end, say, in the middle of a text.
 
     Args:
-        name: of the text, for the message.
-        text: running text, or a message of a conversation.
+        texts: pairs of a name, for the message, and running text or what a message of a conversation says.
         tokenizer: of the model. A token that stands for unknown words alone is allowed: published corpora contain it.
 
     Raises:
-        ValueError: naming the text and the token.
+        ValueError: naming the first such text and the token.
     """
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
-    if special := [token for token in tokenizer.all_special_tokens if token not in only_unknown and token in text]:
-        raise ValueError(
-            f"{name} contains {special[0]!r}, which the tokenizer would read as its special token: expected a text "
-            "without it, or one document for each part that it separates"
-        )
+    special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]
+    for name, text in texts:
+        if there := [token for token in special if token in text]:
+            raise ValueError(
+                f"{name} contains {there[0]!r}, which the tokenizer would read as its special token: expected a text "
+                "without it, or one document for each part that it separates"
+            )
 
 
 def split_documents(name: str, documents: Sequence) -> Corpus:

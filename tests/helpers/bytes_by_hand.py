@@ -4,20 +4,12 @@ from tlkit.models import architecture, meta_model
 
 
 def closed_form(model: str, *, batch_size: int = 1, sequence_length: int = 512) -> dict[str, int]:
-    """The same bytes by hand, for full fine-tuning of a Qwen2 or Llama preset in fp32 with AdamW.
+    """Of each part, both high moments and the peak, for full fine-tuning of a Qwen2 or Llama preset in fp32 with AdamW.
 
     A step has two high moments. Where the backward pass goes through the loss, all activations are kept, and three
     tensors are as large as the logits: the log-probabilities, their gradient, and the gradient of the logits, which
     are freed themselves by then. Where the backward pass ends, all gradients are there, and for a tied embedding those
     of its two uses and their sum. The larger one is the peak.
-
-    Args:
-        model: the name of a preset.
-        batch_size: blocks in the step.
-        sequence_length: tokens in a block.
-
-    Returns:
-        Bytes of each part, of both moments, and the peak.
     """
     config = architecture(model)
     values = sum(p.numel() for p in meta_model(config).parameters())

@@ -70,19 +70,19 @@ def params(options: ParamsOptions) -> Outcome:
     """Count what each strategy would train, without reading weights."""
     import pandas as pd
 
-    from tlkit.models import chosen_model, meta_model
+    from tlkit.models import architecture, chosen_model, meta_model
     from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
     if options.plugin:
         load_plugin(options.plugin)
     setup()
-    name = chosen_model(options.model)
-    meta_model(name)  # an unknown model is bad input; a strategy that does not fit is a row
+    config = architecture(chosen_model(options.model))
+    meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
     counts = ("trainable_values", "total_values", "percent", "trainable_tensors", "total_tensors")
     rows = []
     for strategy in STRATEGIES:
         try:
-            report = apply_strategy(meta_model(name), strategy)
+            report = apply_strategy(meta_model(config), strategy)
         except ValueError as error:
             rows.append({"strategy": strategy, "cannot": str(error)})
         else:
@@ -146,10 +146,9 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
-    from tlkit.corpus import document_opening
     from tlkit.devices import probe
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
-    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account
+    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
     from tlkit.fitting.placement import move_to_device
     from tlkit.models import agreed_classes, load_model
 
@@ -173,8 +172,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     text = "\n".join(
         [f"{loaded}\n{counted}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
     )
-    opening = "".join(loaded.tokenizer.convert_ids_to_tokens(document_opening(loaded.tokenizer)))
-    figures = vars(result) | measured | {"corpus": counted, "documents_open_with": opening}
+    figures = vars(result) | measured | {"corpus": counted} | opening_of(task, loaded.tokenizer)
     if answers is None:
         return Outcome(figures, text)
     low, high = answers.interval

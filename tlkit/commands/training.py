@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
-    from tlkit.evidence.tasks import Account
+    from tlkit.evidence.tasks import Account, Task
     from tlkit.examples import Batch
     from tlkit.strategies import StrategyReport
     from tlkit.team import Team
@@ -98,6 +98,7 @@ def team_of(processes: Processes) -> AbstractContextManager["Team"]:
 class _Ready(NamedTuple):
     """What is trained, and on what."""
 
+    task: "Task"
     report: "StrategyReport"
     base: str  # of the model, by preset, hub id or folder
     tokenizer: object
@@ -181,7 +182,7 @@ def _prepare(
         validation = task.batch(corpus.validation, loaded.tokenizer, length, classes)
     counted = account(task, whole, corpus, loaded.tokenizer, length)
     base = base_model(report.model).name_or_path
-    return _Ready(report, base, loaded.tokenizer, blocks, counted, validation, classes)
+    return _Ready(task, report, base, loaded.tokenizer, blocks, counted, validation, classes)
 
 
 def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
@@ -280,13 +281,12 @@ def _settings(used: tuple) -> dict[str, object]:
 
 def _circumstances(device: "Device", ready: _Ready) -> dict[str, str]:
     """What a run depends on besides its settings."""
-    from tlkit.corpus import document_opening
+    from tlkit.evidence.tasks import opening_of
 
     doubts = {"doubts": "; ".join(ready.report.doubts)} if ready.report.doubts else {}
-    opening = "".join(ready.tokenizer.convert_ids_to_tokens(document_opening(ready.tokenizer)))
     return {
         "documents": str(ready.account),
-        "documents open with": opening,
+        **opening_of(ready.task, ready.tokenizer),
         **doubts,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         "device": f"{device.kind}: {device.name}",

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.corpus import document_opening
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
@@ -32,7 +31,7 @@ from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable
 from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
 from tlkit.evidence.statistics import compare_pairs
-from tlkit.evidence.tasks import TASKS
+from tlkit.evidence.tasks import TASKS, opening_of
 from tlkit.evidence.tuning import SHORT_STEPS, tune
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.jobs import Job, Part
@@ -278,12 +277,12 @@ def _provenance(
     texts: dict[str, str | None],
 ) -> dict[str, object]:
     own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
-    device, opening = experiment.device(), document_opening(experiment.tokenizer)
+    device = experiment.device()
     return {
         "model": experiment.model,
         **experiment.settings,
         "documents": str(experiment.account),
-        "documents_open_with": "".join(experiment.tokenizer.convert_ids_to_tokens(opening)),
+        **opening_of(experiment.task, experiment.tokenizer),
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,

@@ -13,7 +13,7 @@ from typing import Protocol
 import pandas as pd
 import torch
 
-from tlkit.corpus import NAMED, SPLITS, Corpus, load_corpus, pack
+from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
 from tlkit.evidence.classification import balanced_accuracy, balanced_interval
@@ -195,6 +195,18 @@ def account(task: Task, whole: Corpus, used: Corpus, tokenizer, row: int) -> Acc
         longer_are="left out" if task.in_chat else "cut",
         **sizes,
     )
+
+
+def opening_of(task: Task, tokenizer) -> dict[str, str]:
+    """What opens each document that is scored, to be kept with the score; nothing for a task that scores no texts.
+
+    Args:
+        task: how documents become rows.
+        tokenizer: of the model.
+    """
+    if task.name != "text":
+        return {}
+    return {"documents_open_with": "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))}
 
 
 def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:

@@ -67,7 +67,7 @@ def wrapped_by(module: nn.Module) -> nn.Module | None:
 
 
 def in_four_bits(model: nn.Module) -> bool:
-    """True where `quantize_linear_layers` was used on the base model.
+    """True where the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published.
 
     Args:
         model: a transformers model, or peft's wrapper.

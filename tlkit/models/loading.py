@@ -9,6 +9,7 @@ from huggingface_hub import errors, snapshot_download
 from safetensors import safe_open
 from torch import nn
 from transformers import (
+    MODEL_FOR_CAUSAL_LM_MAPPING,
     AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
@@ -168,7 +169,10 @@ def architecture(name: str) -> PretrainedConfig:
         return AutoConfig.for_model(known.pop("model_type"), **known)
     _, folder = with_bases(name, CONFIGURATIONS)[-1]
     with one_line_errors(name):
-        return AutoConfig.from_pretrained(folder, **OFFLINE)
+        config = AutoConfig.from_pretrained(folder, **OFFLINE)
+        if getattr(config.get_text_config(), "tie_word_embeddings", False) and _has_own_head(folder, config):
+            config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
+    return config
 
 
 def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> PreTrainedModel:
@@ -185,9 +189,6 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
         ValueError: as `load_model` does.
     """
     config = architecture(source) if isinstance(source, str) else source
-    if isinstance(source, str) and source not in PRESETS and _has_own_head(source, config):
-        config = copy.deepcopy(config)
-        config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
     with torch.device("meta"):
         if classes is not None:
             config = copy.deepcopy(config)
@@ -197,12 +198,13 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
     return model
 
 
-def _has_own_head(name: str, config: PretrainedConfig) -> bool:
+def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
     """Whether a checkpoint holds a head that differs from the embedding, though its configuration says they are tied.
 
     transformers loads such a head as it is.
     """
-    _, folder = with_bases(name, CONFIGURATIONS)[-1]
+    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        return False
     files = {}
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as tensors:

@@ -4,9 +4,8 @@ from dataclasses import replace
 
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, class_head, refuse_all_but_continuing, wrapped_by
+from tlkit.models.adapters import adapter_names, class_head, in_four_bits, refuse_all_but_continuing, wrapped_by
 from tlkit.models.groups import groups_of
-from tlkit.quantization import logical_size
 from tlkit.strategies.own import call_strategy
 from tlkit.strategies.peft_methods import ALL
 from tlkit.strategies.reading import left_unpacked, passed_over, read_adapted
@@ -41,7 +40,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
-    if FAMILIES[strategy] == "classic" and any(logical_size(p) != p.numel() for p in model.parameters()):
+    if FAMILIES[strategy] == "classic" and in_four_bits(model):
         raise ValueError(
             f"{strategy} trains the weights themselves, and these are packed in 4 bits: choose lora or qlora"
         )
@@ -69,7 +68,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
     if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         found = (*passed_over(adapted), *found)
-    if any(logical_size(p) != p.numel() for p in adapted.parameters()):
+    if in_four_bits(adapted):
         found = (*left_unpacked(adapted), *found)
     return replace(report, found=found)
 

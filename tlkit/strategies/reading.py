@@ -80,7 +80,8 @@ def left_unpacked(adapted: nn.Module) -> tuple[str, ...]:
     Args:
         adapted: peft's wrapper around a model with 4-bit layers.
     """
-    added = {id(p) for name, p in adapted.named_parameters() if name in adapter_names(adapted)}
+    names = adapter_names(adapted)
+    added = {id(p) for name, p in adapted.named_parameters() if name in names}
     blocks = [(n, p) for n, p in find_blocks(adapted.get_base_model()).named_parameters() if id(p) not in added]
     whole = {name: p.numel() for name, p in blocks if p.dim() > 1 and logical_size(p) == p.numel()}
     if not whole:

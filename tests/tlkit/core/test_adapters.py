@@ -134,7 +134,7 @@ def test_an_adapter_is_continued_and_saved_as_what_it_became(saved, tmp_path, ti
 
 @pytest.mark.parametrize("named", ["./base", "{}/elsewhere/base"])
 def test_a_base_model_that_moved_is_looked_for_beside_its_adapter(named, base, lora, tmp_path, monkeypatch):
-    """Made by plain peft, in another folder; the message tells the place, and writing it down there mends it."""
+    """The message names the place, and writing it down there mends it."""
     shutil.copytree(base, tmp_path / "base")
     adapter = shutil.copytree(lora, tmp_path / "adapter")
     notes = adapter / "adapter_config.json"

@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 from tlkit.evidence.answering import REFUSAL
 from tlkit.examples import IGNORED, PADDING, Examples
 from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations, prompt_of, template_of
+from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
 
@@ -161,7 +161,7 @@ def test_the_token_that_ends_a_turn_is_learned_and_stops_the_model(configured, c
 
 @pytest.fixture
 def llama():
-    """Like Llama-2's tokenizer: a piece for a space stands before each stretch of text, and <s> before a whole one."""
+    """Like Llama-2's: a space before each stretch of text, <s> before a whole one."""
     words = [word for message in (*ASKED.messages, *LONGER.messages) for word in message[1].split()]
     pieces = dict.fromkeys(
         ["<unk>", "<s>", "</s>", *"▁ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz[]/.,:?!'", "▁▁"]
@@ -208,10 +208,14 @@ def test_a_template_that_strips_thoughts_from_earlier_answers_says_so(chatml):
 
 
 @pytest.mark.parametrize("system", ["", "Be brief."])
-def test_instructions_stand_before_a_message(system, chatml):
+def test_training_shows_what_use_shows(system, chatml):
+    """What is only read in training is, token for token, what `generate --chat` shows the model."""
     asked = [{"role": "system", "content": system}] * bool(system) + [ASKS]
     expected = chatml.apply_chat_template(asked, add_generation_prompt=True, return_dict=True)["input_ids"]
     assert chat_tokens(chatml, ASKS["content"], system) == expected
+    messages = tuple((message["role"], message["content"]) for message in [*asked, SAYS])
+    (shown, is_learned), *_ = parts_of(Conversation("one", messages), chatml, frozenset({chatml.eos_token_id}))
+    assert shown == prompt_of(messages[:-1], chatml) == expected and not is_learned
 
 
 def test_instructions_for_which_a_template_has_no_place_are_refused(chatml):

@@ -99,6 +99,7 @@ def test_texts_in_one_row_are_read_as_if_each_were_alone(kind):
 def test_texts_that_are_longer_than_a_window_are_read_as_if_each_were_alone(kind):
     """Packed rows cost what transformers itself computes for each text, or they are refused."""
     model = small_model(kind, **WINDOW).eval()
+    config = model.config.get_text_config()
     texts = texts_of(9, 14, 7)
     with torch.no_grad():
         alone = [model(input_ids=text[None], use_cache=False).logits[0, 1:-1].double() for text in texts]
@@ -106,18 +107,18 @@ def test_texts_that_are_longer_than_a_window_are_read_as_if_each_were_alone(kind
             functional.cross_entropy(logits, text[2:], reduction="sum")
             for logits, text in zip(alone, texts, strict=True)
         )
-        wider = model.config.get_text_config().sliding_window = 64
+        config.sliding_window = 64
         without = summed_loss(model, padded(texts), Plan()).item()
-        model.config.get_text_config().sliding_window = 4
+        config.sliding_window = 4
     if kind in CANNOT_PACK:
         with pytest.raises(ValueError, match="cannot keep texts apart"):
             refuse_examples(model, packed(texts))
         return
     refuse_examples(model, packed(texts))
-    assert model.config.get_text_config().sliding_window == 4, "asking the model changes nothing"
+    assert config.sliding_window == 4, "asking the model changes nothing"
     for examples in (padded(texts), packed(texts)):
         assert summed_loss(model, examples, Plan()).item() == pytest.approx(expected.item(), rel=1e-5)
-    assert abs(without - expected.item()) > 1e-3, f"the control: a window of {wider} gives another loss"
+    assert abs(without - expected.item()) > 1e-3, "the control: a wider window gives another loss"
 
 
 def test_a_mask_that_forgets_the_window_is_caught(monkeypatch):

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
-from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, PreTrainedTokenizerFast
 
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
@@ -217,7 +217,7 @@ def test_the_longest_input_of_an_architecture_on_paper():
 
 @pytest.mark.parametrize("shift", [0, 1])
 def test_a_head_of_its_own_is_counted_where_it_is_loaded(shift, tiny, tmp_path):
-    """The configuration says that head and embedding are tied; what counts is whether the file's tensors are equal."""
+    """The configuration ties head and embedding; the file decides."""
     folder = tmp_path / "model"
     save_model(tiny.model, tiny.tokenizer, folder)
     tensors = load_file(folder / "model.safetensors")
@@ -227,6 +227,14 @@ def test_a_head_of_its_own_is_counted_where_it_is_loaded(shift, tiny, tmp_path):
     sizes = [sum(p.numel() for p in model.parameters()) for model in (loaded, counted)]
     assert sizes[0] == sizes[1]
     assert (loaded.lm_head.weight is loaded.model.embed_tokens.weight) == (shift == 0)
+
+
+def test_a_tied_encoder_without_a_language_model_is_still_counted(tiny, tmp_path):
+    """DistilBERT continues no text, so nobody asks for its language head."""
+    config = AutoConfig.for_model("distilbert", dim=32, hidden_dim=64, n_layers=1, n_heads=2, vocab_size=4096)
+    config.tie_word_embeddings = True
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(tmp_path)
+    assert meta_model(str(tmp_path), classes=3).config.num_labels == 3
 
 
 def test_more_than_a_model_reads_is_refused_before_it_fails(tiny):

@@ -186,13 +186,18 @@ def test_means_are_out_of_reach_where_not_even_equal_items_would_separate_them()
     assert "sd is the standard deviation over items" in " ".join(found.assumptions)
 
 
-def test_the_least_certain_pair_is_one_of_the_table():
+def test_a_correlation_is_said_and_the_least_certain_pair_is_one_of_the_table():
     table = pd.DataFrame({"model": list("abc"), "accuracy": [0.5, 0.54, 0.51], "n": [1000, 1000, 500]})
     found = audit(table, "accuracy", "n", correlation=0.5)
-    assert found.least_certain == ("c", "a")
+    said = " ".join(found.assumptions)
+    assert (
+        "Rows with other numbers of items were" in said and "the same number of items answered the same items" in said
+    )
+    assert "correlate by 0.5" in said and found.least_certain == ("c", "a")
     error = math.sqrt(0.25 / 1000 + 0.2499 / 500)
-    expected = (stats.norm.isf(0.025) + stats.norm.isf(0.2)) * error
-    assert found.detectable["one_pair"] == pytest.approx(expected, rel=2e-3)
+    assert found.detectable["one_pair"] == pytest.approx(
+        (stats.norm.isf(0.025) + stats.norm.isf(0.2)) * error, rel=2e-3
+    )
 
 
 def test_a_difference_is_in_the_unit_of_the_metric(tmp_path, capsys):
@@ -223,6 +228,19 @@ def test_where_no_row_varies_the_seeds_alone_are_planned(tmp_path, capsys):
     low = stats.binomtest(1000, 1000).proportion_ci(method="wilson").low
     assert f" {low:.5f} " in said and "0.0 points" not in said
     assert "so what difference these or more items would find cannot be said" in " ".join(said.split())
+
+
+@pytest.mark.parametrize("power", [-80, 0, 7])
+def test_means_of_any_size_fit_on_a_line_with_three_digits_of_their_error(power, tmp_path, capsys):
+    path = tmp_path / "table.csv"
+    path.write_text(f"model,loss,sd\na,2e{power},1e{power}\nb,3e{power},1e{power}\n")
+    assert main(["audit", str(path), "--metric", "loss", "--items", "1000", "--deviation", "sd"]) == 0
+    heard = capsys.readouterr()
+    name, value, error, low, *_ = heard.out.splitlines()[1].split()
+    assert heard.err == "" and len(heard.out.splitlines()[1]) < 80 and name == "b"
+    assert [float(value), float(error), float(low)] == pytest.approx(
+        [3 * 10.0**power, 10.0**power / math.sqrt(1000), (3 - 1.96 / math.sqrt(1000)) * 10.0**power], rel=0.002
+    )
 
 
 def test_the_command_says_it_to_people_and_to_machines(tmp_path, capsys):

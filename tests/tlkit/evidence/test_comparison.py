@@ -386,16 +386,8 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, shallow):
     """Without fallback each strategy fails and says so; with it, all end."""
     profile = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1, questions=1)
     monkeypatch.setitem(PROFILES, "test", profile)
-    wanted = [
-        "compare",
-        "--profile",
-        "test",
-        "--strategies",
-        "last_layers,bitfit",
-        "--device-memory",
-        "45MiB",
-        "--json",
-    ]
+    wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--json"]
+    wanted += ["--device-memory", "45MiB"]
     assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
@@ -489,7 +481,7 @@ def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
 
 
 def test_doubts_about_a_strategy_are_printed_and_kept(experts, tmp_path, capsys):
-    """QLoRA packs linear layers alone, and most of a mixture's parameters are in none."""
+    """Most parameters of a mixture are in no linear layer."""
     text, run, out = tmp_path / "text.txt", tmp_path / "run", tmp_path / "out"
     text.write_text("\n\n".join(f"Fact {n}: a boat of {n} planks floats, and one of {n + 1} does." for n in range(30)))
     (doubt,) = apply_strategy(load_model(experts).model, "qlora").doubts
