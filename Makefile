@@ -4,7 +4,9 @@ PYTHON ?= python3
 TORCH_INDEX ?=
 BIN := .venv/bin
 
+# Several processes at once, each with one thread: with more they wait for one another.
 AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
+ONE_THREAD := OMP_NUM_THREADS=1
 
 .PHONY: run quick test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
@@ -13,13 +15,13 @@ run: .venv/installed
 quick: .venv/installed lint
 	$(BIN)/python -m pytest -q tests/quick tests/test_layout.py
 test: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
 # Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
 	$(BIN)/python tests/lessons/assemble.py results/checked
-	$(BIN)/python -m pytest $(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
 test-browser: .venv/installed
-	$(BIN)/python -m pytest $(AT_ONCE) -m browser tests
+	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -m browser tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 # Not in notebooks/, so that paths such as TLKIT_CORPUS=my_texts/ are meant from here.
@@ -39,15 +41,16 @@ fetched: .venv/installed
 real: fetched
 	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real
 bench: .venv/installed
-	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/fit_tables.py && $(BIN)/python tests/benchmarks/against_trainer.py
+	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/against_trainer.py
 # Another device, or some of the checks: make gpu DEVICE=virtual:96MiB ONLY="training or generation"
 gpu: .venv/installed
 	$(BIN)/python -m pytest -m gpu tests/gpu $(if $(DEVICE),--device $(DEVICE)) $(if $(ONLY),-k "$(ONLY)")
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 
+# Not compiled: modules are when they are first imported, and most never are.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install -q $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch
-	$(BIN)/python -m pip install -q -c constraints.txt -e ".[test]"
+	$(BIN)/python -m pip install -q --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch
+	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e ".[test]"
 	$(BIN)/python -c "open('.venv/installed', 'w')"

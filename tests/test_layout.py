@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (15_880, 704_000, 111),
+    "tlkit": (15_940, 705_500, 109),
     "notebooks/course": (5_100, 236_000, 70),
-    "tests": (15_760, 757_000, 116),
+    "tests": (15_780, 762_000, 115),
 }
 LESSON_LINES = 8_800
 MOST_NAMES = 74

@@ -83,13 +83,14 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
 
 def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
-    if hasattr(functional, "linear_cross_entropy"):  # torch 2.13 and newer
+    # torch 2.13 and newer; in half precision it would sum in that, too, and round a batch's loss to three digits.
+    if hasattr(functional, "linear_cross_entropy") and head.weight.dtype == torch.float32:
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
         given = {"linear_bias": head.bias, "reduction": "sum", "options": options, "ignore_index": IGNORED}
         return functional.linear_cross_entropy(hidden, head.weight, labels, **given)
 
     def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(head(rows), targets, reduction="sum", ignore_index=IGNORED)
+        return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
 
     chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
     return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)

@@ -2,46 +2,68 @@
 
     python data/build/record_tickets.py FOLDER_OF_MODEL data/tickets/runs [PATTERN]
 
-Plain transformers and peft, one thread, fp32. Each run answers the 96 test reports once, greedily, and nothing is
-chosen by them. `answers.csv` gets a row for each answer as it was written, `runs.csv` one for each run; seconds are
-those of the processor, so a shared machine does not change them. Runs that are in the files already are not made
-again; a pattern chooses runs by name, so that several processes can share the work.
+Plain transformers and peft, one thread, fp32. Learning rates are chosen by the loss on validation reports (split
+"validation"); after that each run answers the 96 test reports once, greedily. `answers.csv` gets a row for each answer
+as it was written, `runs.csv` one for each run; seconds are those of the processor, so a shared machine does not change
+them. Runs that are in the files already are not made again; a pattern chooses runs by name, so that several processes
+can share the work.
 """
 
 import csv
 import datetime
 import hashlib
 import json
+import math
 import random
 import re
 import sys
 import time
 from pathlib import Path
+from pydoc_data.topics import topics
+from typing import NamedTuple
 
 import peft
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, get_peft_model, prepare_model_for_kbit_training
 from torch.optim.lr_scheduler import OneCycleLR
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-TICKETS = Path(__file__).resolve().parents[1] / "tickets"
+DATA = Path(__file__).resolve().parents[1]
 FIELDS = ("crate", "version", "system", "kind")
-TASK = (
+ASKED = (
     "Answer with JSON: crate, version, system (the operating system), kind (crash, wrong result, compile error, slow, "
     "documentation, feature request). null if not given."
 )
-SHOWN = ("t074", "t134", "t283")  # from training: short, of three kinds, one without a system
-BATCH, LIMIT, HALF = 4, 60, 15  # rows in a step, tokens of an answer, blocks that stay as they are
-# method, examples to train on, epochs, learning rate, seed, split of the answers; 72 steps each, one with 216
-RUNS = [("untouched", 0, 0, 0.0, 0, "test"), ("shown 3", 0, 0, 0.0, 0, "test"), ("lora", 285, 3, 3e-3, 0, "test")]
-for seed in range(3):
-    RUNS += [("lora", *size, 3e-3, seed, "test") for size in ((285, 1), (24, 12), (72, 4))]
-RUNS += [("lora", 64, 1, rate, 0, "validation") for rate in (1e-3, 2e-3, 5e-3, 1e-2)]
+TUNED = "Bug report to JSON."  # all that a tuned model is told
+SHOWN = ("t074", "t161", "t049", "t077", "t209")  # from training: short, of five kinds, some with a null
+BATCH, LIMIT = 8, 60  # reports in a step, tokens of an answer
+
+
+class Run(NamedTuple):
+    """One run: on `examples` reports of training, in `steps` of BATCH; with `renamed`, values are put in anew."""
+
+    method: str
+    examples: int = 0
+    steps: int = 0
+    rate: float = 0.0
+    seed: int = 0
+    renamed: bool = False
+    asked: tuple[str, ...] = ("test",)  # whose reports are answered
+
+    @property
+    def name(self) -> str:
+        parts = (self.method, self.examples, self.steps, f"{self.rate:g}", self.seed, "renamed" * self.renamed)
+        return "-".join(str(part) for part in (*parts, *self.asked) if part != "").replace(" ", "")
+
+
+RUNS = [Run("untouched"), *(Run(f"shown {count}") for count in (1, 3, 5))]
+for rate in (5e-4, 1e-3, 2e-3, 4e-3):
+    RUNS.append(Run("lora", 285, 18, rate, asked=()))
 
 
 def read(split: str) -> list[dict]:
-    lines = (TICKETS / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = (DATA / "tickets" / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -60,8 +82,8 @@ def marks(text: str, ticket: dict) -> dict[str, int]:
     return {"valid": int(bool(answer)), **right, "exact": int(all(right.values()))}
 
 
-def prompt(tokenizer, report: str, shown: list[dict]) -> str:
-    messages = [{"role": "system", "content": TASK}]
+def prompt(tokenizer, report: str, task: str, shown: list[dict]) -> str:
+    messages = [{"role": "system", "content": task}]
     for ticket in shown:
         messages.append({"role": "user", "content": ticket["report"]})
         messages.append({"role": "assistant", "content": answer_of(ticket)})
@@ -69,98 +91,130 @@ def prompt(tokenizer, report: str, shown: list[dict]) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
-def padded(tokenizer, rows: list[list[int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows padded on the left, so that all answers end together, and the mask that hides the padding."""
-    width = max(map(len, rows))
-    ids = torch.tensor([[tokenizer.pad_token_id] * (width - len(row)) + row for row in rows])
-    return ids, torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
+SYLLABLES = re.findall(r"\w+", "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xa yo zer tok lin var mix")
+SYSTEMS = ("Ubuntu", "Debian", "Fedora", "Windows", "macOS", "FreeBSD", "Alpine", "Arch", "Android", "iOS", "openSUSE")
 
 
-def examples_of(folder: str, tokenizer, tickets: list[dict]) -> list[dict]:
-    """Of each report its answer in tokens, and all its tokens as the frozen lower half of the model leaves them."""
-    bottom = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, num_hidden_layers=HALF).model
-    bottom.norm = torch.nn.Identity()
-    found = []
-    for ticket in tickets:
-        answer = [*tokenizer(answer_of(ticket)).input_ids, tokenizer.eos_token_id]
-        row = tokenizer(prompt(tokenizer, ticket["report"], [])).input_ids + answer
-        found.append({"row": row, "answer": answer})
-    ordered = sorted(found, key=lambda example: len(example["row"]))
-    for start in range(0, len(ordered), BATCH):
-        few = ordered[start : start + BATCH]
-        ids, mask = padded(tokenizer, [example["row"] for example in few])
-        with torch.no_grad():
-            states = bottom(input_ids=ids, attention_mask=mask, use_cache=False).last_hidden_state
-        for example, state in zip(few, states, strict=True):
-            example["states"] = state[-len(example["row"]) :].clone()
-    return found
+def renamed(ticket: dict, draw: random.Random) -> dict:
+    """The same report about another crate, version and system, wherever it names them letter by letter."""
+    crate = "".join(draw.choices(SYLLABLES, k=draw.choice((1, 2, 2, 3))))
+    crate += draw.choice(("", "", "", "-rs", "-core", "-derive", "_macros", "2"))
+    number = ".".join(str(draw.randint(0, 40)) for _ in range((ticket["version"] or "").count(".") + 1))
+    system = draw.choice(SYSTEMS) if draw.random() < 0.6 else "".join(draw.choices(SYLLABLES, k=2)).title()
+    system += draw.choice(("", " Linux", " OS", "BSD")) if system not in SYSTEMS else ""
+    if re.search(r"\d", ticket["system"] or ""):
+        system += f" {draw.randint(2, 42)}" + draw.choice(("", "", ".04", f".{draw.randint(0, 9)}"))
+    new = dict(ticket)
+    for field, value in (("crate", crate), ("version", number), ("system", system)):
+        old = ticket[field]
+        pattern = rf"(?<![\w.-]){re.escape(old or '')}(?![\w-])"
+        plain = old and (field != "version" or re.fullmatch(r"[\d.]+", old))
+        if plain and re.search(pattern, new["report"]):
+            new["report"] = re.sub(pattern, value, new["report"])
+            new[field] = value
+    return new
 
 
-def collate(tokenizer, examples: list[dict]) -> dict[str, object]:
-    """A batch for the upper half. Labels cover the end of the rows, which is as much as the head computes."""
-    ids, mask = padded(tokenizer, [example["row"] for example in examples])
-    states = torch.zeros(*ids.shape, examples[0]["states"].shape[1])
-    keep = max(len(example["answer"]) for example in examples) + 1
-    labels = torch.full((len(examples), keep), -100)
-    for row, example in enumerate(examples):
-        states[row, -len(example["states"]) :] = example["states"]
-        labels[row, -len(example["answer"]) :] = torch.tensor(example["answer"])
-    return {"inputs_embeds": states, "attention_mask": mask, "labels": labels, "logits_to_keep": keep}
+def collate(tokenizer, tickets: list[dict]) -> dict[str, object]:
+    """Rows padded on the left; labels cover the end of the rows, which is as much as the head computes."""
+    answers = [tokenizer(answer_of(ticket) + tokenizer.eos_token).input_ids for ticket in tickets]
+    rows = [
+        tokenizer(prompt(tokenizer, ticket["report"], TUNED, [])).input_ids + answer
+        for ticket, answer in zip(tickets, answers, strict=True)
+    ]
+    batch = tokenizer.pad({"input_ids": rows}, padding_side="left", return_tensors="pt")
+    keep = max(map(len, answers)) + 1
+    labels = torch.full((len(rows), keep), -100)
+    for row, answer in zip(labels, answers, strict=True):
+        row[-len(answer) :] = torch.tensor(answer)
+    return {**batch, "labels": labels, "logits_to_keep": keep}
 
 
-def tuned(model, tokenizer, examples: list[dict], epochs: int, rate: float, seed: int):
-    """LoRA in the upper half of the blocks; the merged model and the loss of each step."""
-    torch.manual_seed(seed)
-    draw = random.Random(seed)
-    upper = range(HALF, model.config.num_hidden_layers)
-    names = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
-    settings = LoraConfig(r=8, lora_alpha=16, target_modules=names, layers_to_transform=list(upper))
-    adapted = get_peft_model(model, settings)
-    blocks = model.model.layers
-    model.model.layers = blocks[HALF:]  # the lower ones have been computed once, as nothing in them is trained
-    batches = []
-    for _ in range(epochs):
-        order = draw.sample(examples, len(examples))
-        groups = [order[start : start + 4 * BATCH] for start in range(0, len(order), 4 * BATCH)]
-        order = [example for group in groups for example in sorted(group, key=lambda one: len(one["row"]))]
-        epoch = [order[start : start + BATCH] for start in range(0, len(order), BATCH)]
+def load(folder: str, method: str):
+    """The model with what `method` trains; all linear layers get adapters, or the last 8 of 30 blocks are trained."""
+    options = {"dtype": torch.float32}
+    if method == "qlora":
+        options["quantization_config"] = BitsAndBytesConfig(
+            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=torch.float32
+        )
+    model = AutoModelForCausalLM.from_pretrained(folder, **options)
+    if method == "qlora":
+        model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
+    if method in ("lora", "qlora"):
+        return get_peft_model(
+            model, LoraConfig(r=16, lora_alpha=32, target_modules="all-linear", task_type="CAUSAL_LM")
+        )
+    if method == "last_layers":
+        model.requires_grad_(False)
+        for block in model.model.layers[-8:]:
+            block.requires_grad_(True)
+    return model
+
+
+def batches_of(tickets: list[dict], run: Run) -> list[list[dict]]:
+    """As many batches as the run has steps, epoch after epoch; reports of similar length share one."""
+    draw, batches = random.Random(run.seed), []
+    size = min(BATCH, len(tickets))
+    while len(batches) < run.steps:
+        order = draw.sample(tickets, len(tickets))
+        order = [renamed(ticket, draw) if run.renamed and draw.random() < 0.5 else ticket for ticket in order]
+        groups = [order[start : start + 4 * size] for start in range(0, len(order), 4 * size)]
+        order = [ticket for group in groups for ticket in sorted(group, key=lambda one: len(one["report"]))]
+        epoch = [order[start : start + size] for start in range(0, len(order), size)]
         batches += draw.sample(epoch, len(epoch))
-    weights = [p for p in adapted.parameters() if p.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.0)
-    schedule = OneCycleLR(optimizer, rate, total_steps=len(batches), pct_start=0.2)
+    return batches[: run.steps]
+
+
+def tune(model, tokenizer, run: Run) -> list[float]:
+    """Train in place; the loss of each step."""
+    tickets = random.Random(run.seed).sample(read("train"), run.examples)
+    weights = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(weights, lr=run.rate, weight_decay=0.0)
+    schedule = OneCycleLR(optimizer, run.rate, total_steps=run.steps, pct_start=0.1)
     losses = []
-    adapted.train()
-    for number, batch in enumerate(batches):
-        loss = model(**collate(tokenizer, batch), use_cache=False).loss
+    model.train()
+    for number, tickets_of_step in enumerate(batches_of(tickets, run)):
+        loss = model(**collate(tokenizer, tickets_of_step), use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(weights, 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-        print(f"  step {number + 1} of {len(batches)}: {losses[-1]:.3f}, {time.process_time():.0f} s", flush=True)
-    model.model.layers = blocks
-    return adapted.eval().merge_and_unload(), losses
+        print(f"  step {number + 1} of {run.steps}: {losses[-1]:.3f}, {time.process_time():.0f} s", flush=True)
+    model.eval()
+    return losses
+
+
+@torch.no_grad()
+def validation_loss(model, tokenizer) -> float:
+    """Nats for each token of the answers, end tokens included."""
+    tickets, nats, count = sorted(read("validation"), key=lambda one: len(one["report"])), 0.0, 0
+    for start in range(0, len(tickets), 16):
+        batch = collate(tokenizer, tickets[start : start + 16])
+        labels = int((batch["labels"] != -100).sum())
+        nats, count = nats + labels * model(**batch, use_cache=False).loss.item(), count + labels
+    return nats / count
+
+
+@torch.no_grad()
+def general_perplexity(model, tokenizer) -> float:
+    """On Python's language reference, 40 windows of 128 tokens: what a run has forgotten shows here."""
+    text = "\n".join(topics[name] for name in sorted(topics))
+    ids = tokenizer(text[:60_000], return_tensors="pt").input_ids[0, : 40 * 128].view(40, 128)
+    losses = [model(few, labels=few, use_cache=False).loss.item() for few in ids.split(8)]
+    return math.exp(sum(losses) / len(losses))
 
 
 @torch.no_grad()
 def write(model, tokenizer, prompts: list[str], size: int = 24) -> list[str]:
-    """One answer a prompt, those of similar length together. What all prompts begin with is computed once."""
+    """One answer a prompt, those of similar length together."""
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    rows = tokenizer(prompts).input_ids
-    same = next(place for place, column in enumerate(zip(*rows, strict=False)) if len(set(column)) > 1)
-    start_of_all = torch.tensor([rows[0][:same]])
     texts = [""] * len(prompts)
     for start in range(0, len(order), size):
         places = order[start : start + size]
-        rest = tokenizer.pad({"input_ids": [rows[p][same:] for p in places]}, padding_side="left", return_tensors="pt")
-        ids = torch.cat([start_of_all.expand(len(places), -1), rest.input_ids], 1)
-        mask = torch.cat([torch.ones(len(places), same, dtype=torch.long), rest.attention_mask], 1)
-        cache = model(start_of_all, use_cache=True, logits_to_keep=1).past_key_values
-        cache.batch_repeat_interleave(len(places))
-        written = model.generate(
-            input_ids=ids, attention_mask=mask, past_key_values=cache, max_new_tokens=LIMIT, do_sample=False
-        )[:, ids.shape[1] :]
+        batch = tokenizer([prompts[p] for p in places], padding=True, padding_side="left", return_tensors="pt")
+        written = model.generate(**batch, max_new_tokens=LIMIT, do_sample=False)[:, batch.input_ids.shape[1] :]
         for place, text in zip(places, tokenizer.batch_decode(written, skip_special_tokens=True), strict=True):
             texts[place] = text
         print(f"  {start + len(places)} answers, {time.process_time():.0f} s", flush=True)
@@ -180,38 +234,36 @@ def append(path: Path, rows: list[dict]) -> None:
         writer.writerows(rows)
 
 
-def name_of(run: tuple) -> str:
-    return "-".join(f"{part:g}" if isinstance(part, float) else str(part).replace(" ", "") for part in run)
-
-
-def record(folder: str, output: Path, run: tuple) -> None:
-    method, examples, epochs, rate, seed, split = run
-    name = name_of(run)
-    if any(row["run"] == name for row in rows_of(output / "runs.csv")):
+def record(folder: str, output: Path, run: Run) -> None:
+    if any(row["run"] == run.name for row in rows_of(output / "runs.csv")):
         return
-    print(name, flush=True)
+    print(run.name, flush=True)
+    torch.manual_seed(run.seed)
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    model, losses = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval(), []
+    model, losses = load(folder, run.method).eval(), []
     started = time.process_time()
-    if method == "lora":
-        drawn = random.Random(seed).sample(read("train"), examples)
-        model, losses = tuned(model, tokenizer, examples_of(folder, tokenizer, drawn), epochs, rate, seed)
+    if run.steps:
+        losses = tune(model, tokenizer, run)
     trained = time.process_time() - started
-    by_id = {ticket["id"]: ticket for ticket in read("train")}
-    shown = [by_id[name] for name in SHOWN] if method == "shown 3" else []
-    prompts = [prompt(tokenizer, t["report"], shown) for t in read(split)]
-    mean_tokens = sum(len(ids) for ids in tokenizer(prompts).input_ids) / len(prompts)
-    started = time.process_time()
-    texts = write(model, tokenizer, prompts)
-    seconds = time.process_time() - started
-    answers = [
-        {"run": name, "id": ticket["id"], "answer": text} | marks(text, ticket)
-        for ticket, text in zip(read(split), texts, strict=True)
-    ]
-    append(output / "answers.csv", answers)
-    row = {"run": name, "method": method, "examples": examples, "epochs": epochs, "steps": len(losses)}
-    row |= {"learning_rate": rate, "seed": seed, "split": split, "prompt_tokens": round(mean_tokens, 1)}
-    row |= {"train_seconds": round(trained, 1), "answer_seconds": round(seconds, 1)}
+    row = run._asdict() | {"renamed": int(run.renamed), "asked": " ".join(run.asked)}
+    row = {"run": run.name, **row, "train_seconds": round(trained, 1)}
+    row["validation_loss"] = round(validation_loss(model, tokenizer), 4) if run.steps else ""
+    row |= {"prompt_tokens": "", "answer_seconds": "", "general_perplexity": ""}
+    for split in run.asked:
+        shown = SHOWN[: int(run.method.split()[1])] if run.method.startswith("shown") else ()
+        by_id = {ticket["id"]: ticket for ticket in read("train")}
+        task = TUNED if run.steps else ASKED
+        prompts = [prompt(tokenizer, t["report"], task, [by_id[name] for name in shown]) for t in read(split)]
+        row["prompt_tokens"] = round(sum(len(ids) for ids in tokenizer(prompts).input_ids) / len(prompts), 1)
+        started = time.process_time()
+        texts = write(model, tokenizer, prompts)
+        row["answer_seconds"] = round((time.process_time() - started) / len(prompts), 2)
+        row["general_perplexity"] = round(general_perplexity(model, tokenizer), 3)
+        answers = [
+            {"run": run.name, "split": split, "id": ticket["id"], "answer": text} | marks(text, ticket)
+            for ticket, text in zip(read(split), texts, strict=True)
+        ]
+        append(output / "answers.csv", answers)
     row |= {"losses": " ".join(f"{loss:.3f}" for loss in losses), "torch": torch.__version__, "peft": peft.__version__}
     row |= {"transformers": transformers.__version__, "date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     row["weights_sha256"] = hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()
@@ -223,7 +275,7 @@ def main() -> None:
     torch.set_num_threads(1)
     output.mkdir(parents=True, exist_ok=True)
     for run in RUNS:
-        if re.search(wanted, name_of(run)):
+        if re.search(wanted, run.name):
             record(folder, output, run)
 
 

@@ -1,10 +1,10 @@
 """tlkit beside the transformers Trainer on identical work: `python tests/benchmarks/against_trainer.py`.
 
 Writes `against_trainer.csv` and `RESULTS.md` beside this file, or into the folder `--output`. Both train the same
-weights on the same batches with the same optimizer, rate and dtype; that their losses agree to 1e-4 is asserted. Every
-run is a process of its own, and the two take turns, so that a machine that slows down slows both. Times are medians
-over the steps after the first epoch (where tlkit keeps a frozen prefix, those are the steps that find it); memory is
-the highest resident size of the process.
+weights on the same batches with the same optimizer, rate and precision; that their losses agree to 1e-4 is asserted, or
+to 1e-2 in bf16, where either rounds to 8 bits. Every run is a process of its own, and the two take turns, so that a
+machine that slows down slows both. Times are medians over the steps after the first epoch (where tlkit keeps a frozen
+prefix, those are the steps that find it); memory is the highest resident size of the process.
 
 The cases of `real` need SmolLM2-135M-Instruct, by its name or with `--model` as a folder; where it is not here they are
 left out, and a line says so.
@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from strategies_to_time import REAL, is_here, plan_for, ready
+from strategies_to_time import REAL, is_here, plan_for, precision_of, ready
 
 HERE = Path(__file__).parent
 EPOCHS = 3
@@ -31,6 +31,7 @@ CACHED = ("last_layers", "freeze_lower, embeddings frozen")
 CASES = {
     "tiny": [("tiny", strategy, 8, 128, 4, 3) for strategy in ("full", *CACHED, "lora")],
     "real": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full", "last_layers", "lora")],
+    "bf16": [(REAL, strategy, 4, 128, 3, 3) for strategy in ("full in bf16", "lora in bf16")],
     "large": [
         ("qwen2-0.5b", "full", 8, 32, 2, 2),
         ("qwen2-0.5b", "last_layers", 8, 32, 2, 4),  # the shortest step, and so the one most easily disturbed
@@ -63,7 +64,7 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
         if who == "tlkit":
             losses, seconds = _by_tlkit(model, order, rows, plan_for(model, rows, strategy))
         else:
-            losses, seconds = _by_trainer(model, order, rows)
+            losses, seconds = _by_trainer(model, order, rows, precision_of(strategy))
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"losses": losses, "seconds": seconds, "peak": peak}
 
@@ -79,7 +80,7 @@ def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
     return [record.loss for record in records], [record.seconds for record in records]
 
 
-def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
+def _by_trainer(model, order, rows: int, precision: str) -> tuple[list[float], list[float]]:
     import tempfile
     import time
 
@@ -113,6 +114,7 @@ def _by_trainer(model, order, rows: int) -> tuple[list[float], list[float]]:
             save_strategy="no",
             report_to="none",
             use_cpu=True,
+            bf16=precision == "bf16",
             disable_tqdm=True,
         )
         watch = Watch()
@@ -136,7 +138,7 @@ def take_turns(case: tuple, folder: str | None = None) -> dict:
             print(f"  {who}: {statistics.median(found[who][-1]['seconds'][batches:]):.2f} s a step", flush=True)
     for ours, theirs in zip(found["tlkit"], found["trainer"], strict=True):
         gap = max(abs(a - b) for a, b in zip(ours["losses"], theirs["losses"], strict=True))
-        if gap > 1e-4:
+        if gap > (1e-4 if precision_of(strategy) == "fp32" else 1e-2):
             raise RuntimeError(f"{case}: losses differ by {gap}: this is not the same work")
 
     def median(who: str, of) -> float:
@@ -228,8 +230,8 @@ if __name__ == "__main__":
         print(json.dumps(one(options.one[0], *json.loads(options.one[1]))))
     else:
         options.output.mkdir(parents=True, exist_ok=True)
-        left_out = "real" in options.sizes and not is_here(options.model)
+        left_out = {"real", "bf16"} & set(options.sizes) and not is_here(options.model)
         for size in options.sizes:
-            for case in CASES[size] if size != "real" or not left_out else ():
+            for case in CASES[size] if size not in ("real", "bf16") or not left_out else ():
                 print(case, flush=True)
                 write([take_turns((*case[:-1], options.turns or case[-1]), options.model)], options.output)

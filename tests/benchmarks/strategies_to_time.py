@@ -6,6 +6,8 @@ STRATEGIES = {
     "last_layers": ("last_layers", {"train_norms": False}),
     "freeze_lower, embeddings frozen": ("freeze_lower", {"freeze_embeddings": True}),
     "lora": ("lora", {}),
+    "lora in bf16": ("lora", {}),
+    "full in bf16": ("full", {}),
     "lora, two micro-batches": ("lora", {}),
     "lora, two micro-batches, memory given back": ("lora", {}),
 }
@@ -17,11 +19,12 @@ def ready(name: str, folder: str | None, strategy: str, count: int, tokens: int)
     from transformers import AutoModelForCausalLM
 
     from tlkit.models import architecture, load_model
-    from tlkit.strategies import apply_strategy
+    from tlkit.strategies import apply_strategy, dtype_of_weights
 
     torch.manual_seed(0)
     if name in ("tiny", REAL):
-        fresh = load_model(where(name, folder)).model
+        dtype = dtype_of_weights(STRATEGIES[strategy][0], precision_of(strategy))
+        fresh = load_model(where(name, folder), dtype=dtype).model
     else:
         fresh = AutoModelForCausalLM.from_config(architecture(name))
     kind, options = STRATEGIES[strategy]
@@ -30,12 +33,18 @@ def ready(name: str, folder: str | None, strategy: str, count: int, tokens: int)
     return model, torch.randint(fresh.config.vocab_size, (count, tokens), generator=torch.Generator().manual_seed(1))
 
 
+def precision_of(strategy: str) -> str:
+    """Of the arithmetic."""
+    return "bf16" if "bf16" in strategy else "fp32"
+
+
 def plan_for(model, rows: int, strategy: str = ""):
     """Where the vocabulary is large the logits are the largest tensor of all: tlkit never has them whole."""
     from tlkit.steps import Plan
 
     return Plan(
         micro_batch_size=rows // 2 if "micro" in strategy else rows,
+        precision=precision_of(strategy),
         chunked_loss=model.config.vocab_size > 32_000,
     )
 

@@ -89,7 +89,18 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
     used = comparison.provenance["documents"]
     doubts = [f"DOUBT: {name}: {doubt}" for name, doubt in comparison.provenance.get("doubts", {}).items()]
-    lines = [as_columns(brief(table)), used, *notes_on(table), *doubts, "", str(conclusions(comparison)), "", where]
+    arithmetic = f"computed in {comparison.provenance['precision']}"
+    lines = [
+        as_columns(brief(table)),
+        used,
+        arithmetic,
+        *notes_on(table),
+        *doubts,
+        "",
+        str(conclusions(comparison)),
+        "",
+        where,
+    ]
     return Outcome(rows_of(table), "\n".join(lines), 1 if comparison.failures else 0)
 
 

@@ -2,7 +2,7 @@
 
 import datetime
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +11,7 @@ from tlkit.checkpoints import hold_folder, reason_of
 from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
 from tlkit.commands.outcome import Outcome
 from tlkit.commands.run_files import refuse_to_replace, write_run_file
+from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.jobs import Job
 from tlkit.options import option, options_of, same_option
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
@@ -73,6 +74,13 @@ class TrainSettings(TrainingConfig):
 
 
 @dataclass(frozen=True)
+class TrainPlan(Plan):
+    """How a step is carried out"""
+
+    precision: str = same_option(ComparisonSettings, "precision", "fp32")
+
+
+@dataclass(frozen=True)
 class Processes:
     """Several processes, started by torchrun"""
 
@@ -108,18 +116,21 @@ class _Ready(NamedTuple):
     classes: tuple[str, ...] | None  # their names, for a classifier
 
 
-def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: Plan, processes: Processes) -> Outcome:
+def train(
+    options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: TrainPlan, processes: Processes
+) -> Outcome:
     """Adapt a model by one strategy and save it.
 
     All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
     `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
     With --expect the run is judged at its end.
     """
-    from tlkit.devices import probe
+    from tlkit.devices import probe, settled_precision
     from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
+    from tlkit.fitting.estimate import DTYPES
     from tlkit.models import chosen_model
-    from tlkit.strategies import check_strategy, load_plugin
+    from tlkit.strategies import check_strategy, dtype_of_weights, load_plugin
     from tlkit.training import steps_per_epoch
 
     if options.plugin:
@@ -135,6 +146,10 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     refuse_to_replace(options.output / RUN_FILE)
     device, (profile, whole, corpus, classes) = probe(), documents(scoring)
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
+    precision = settled_precision(plan.precision, device)
+    if plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision):
+        options = replace(options, dtype="bf16")
+    plan = Plan(**asdict(plan) | {"precision": precision})
     with team_of(processes) as team:
         if options.expect and team.size > 1:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
@@ -229,11 +244,18 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
     figures = {"before": before, "after": after, "output": options.output, "doubts": ready.report.doubts}
     figures |= {
         "corpus": ready.account,
+        "precision": plan.precision,
         "seconds": result.seconds,
         "stopped_early": result.stopped_early,
         "expected": verdicts,
     }
-    lines = [str(ready.account), str(ready.report), *(f"DOUBT: {doubt}" for doubt in ready.report.doubts)]
+    weights = ", with weights in bf16 that stay frozen" if options.dtype == "bf16" else ""
+    lines = [
+        str(ready.account),
+        str(ready.report),
+        f"computed in {plan.precision}{weights}",
+        *(f"DOUBT: {doubt}" for doubt in ready.report.doubts),
+    ]
     lines += [f"before: {before}", f"after:  {after}"]
     lines += [f"saved in {options.output}; run.yaml there repeats this run, {card}", *map(str, verdicts)]
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)

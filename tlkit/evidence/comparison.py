@@ -146,7 +146,7 @@ def compare(
         provenance["doubts"] = doubts
     table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
-    for column in ("corpus", "stride", "block_size", "batch_size", "device", "against", "command"):
+    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
     tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
     curves = noted_rows(done, "curve")
@@ -286,6 +286,7 @@ def _provenance(
         "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
+        "precision": experiment.precision,
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
         "frozen_prefix": "where there is one, computed " + ("once" if keeps_prefix(experiment) else "in every pass"),
         **({"strategy_sha256": own} if own else {}),

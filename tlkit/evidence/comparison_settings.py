@@ -56,6 +56,12 @@ class ComparisonSettings:
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
+    precision: str = option(
+        "fp32",
+        "of the arithmetic; bf16 is autocast; auto: bf16 where it makes a step faster on this device, and then weights "
+        "that stay frozen beside an adapter are kept in bf16, too",
+        choices=("fp32", "bf16", "auto"),
+    )
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
 

@@ -14,7 +14,7 @@ from transformers import PretrainedConfig
 
 from tlkit.checkpoints.identity import hash_of
 from tlkit.corpus import Corpus
-from tlkit.devices import Device, probe
+from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.finished_runs import FinishedRuns
@@ -31,8 +31,8 @@ from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, 
 from tlkit.models.parts import longest_input
 from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
 from tlkit.names import CONTROL, QUESTION_SETS
-from tlkit.settings import Profile, TrainingConfig
-from tlkit.strategies import StrategyReport, apply_strategy, strategies_named
+from tlkit.settings import Plan, Profile, TrainingConfig
+from tlkit.strategies import StrategyReport, apply_strategy, dtype_of_weights, strategies_named
 from tlkit.training import TrainingResult, total_steps, train
 
 CONTEXT = 256  # tokens of a window, where the model reads as many
@@ -54,6 +54,7 @@ class Experiment:
     classes: tuple[str, ...] | None  # their names, where the task has some
     account: Account  # what became of the documents
     batch_size: int
+    precision: str  # of the arithmetic: fp32 or bf16
     context: int
     stride: int
     device_memory: str | None  # of a virtual card
@@ -83,6 +84,7 @@ class Experiment:
             "questions_sha256": questions_sha256([one for asked in self.questions.values() for one in asked]),
             "device": self.device().name if self.device_memory else self.device().kind,
             "fallback": self.fallback,
+            **({} if self.precision == "fp32" else {"precision": self.precision}),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "peft": version("peft"),
@@ -152,6 +154,7 @@ def load_experiment(
     if limit is not None and block_size > limit:
         raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
     blocks = task.batch(corpus.train, base.tokenizer, block_size, classes)
+    device = virtual_device(memory=settings.device_memory) if settings.device_memory else probe()
     experiment = Experiment(
         task=task,
         model=base.name,
@@ -164,6 +167,7 @@ def load_experiment(
         classes=classes,
         account=account(task, whole, corpus, base.tokenizer, block_size),
         batch_size=settings.batch_size,
+        precision=settled_precision(settings.precision, device),
         context=context,
         stride=stride,
         device_memory=settings.device_memory,
@@ -229,8 +233,10 @@ def run_strategy(
     Returns:
         What was trained, how training went, and a score for each of `texts`.
     """
-    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, **_head_of(experiment.classes))
-    device = experiment.device()
+    precision, head = experiment.precision, _head_of(experiment.classes)
+    dtype = dtype_of_weights(strategy, precision)
+    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
+    device, plan = experiment.device(), Plan(precision=precision)
     # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
     context = min(experiment.context, longest_input(report.model) or experiment.context)
     window = {"context": context, "stride": min(experiment.stride, context)}
@@ -239,10 +245,10 @@ def run_strategy(
         with device_context(device):
             move_to_device(report.model, device)
             with _prefix_kept(experiment, report.model, blocks, config):
-                result = train(report.model, blocks, config, progress=progress)
+                result = train(report.model, blocks, config, plan=plan, progress=progress)
         return report, result, {name: score(documents=part) for name, part in texts.items()}
     log = FallbackLog() if log is None else log
-    result, _ = train_with_fallback(report.model, blocks, config, device=device, log=log, progress=progress)
+    result, _ = train_with_fallback(report.model, blocks, config, device=device, plan=plan, log=log, progress=progress)
     scores = {
         name: evaluate_with_fallback(
             lambda size, part=part: score(documents=part, batch_size=size), report.model, device=device, log=log

@@ -45,7 +45,12 @@ class LearningRate:
 
 
 def load_with_strategy(
-    strategy: str, *, model: str | None = None, seed: int = 0, classes: int | None = None
+    strategy: str,
+    *,
+    model: str | None = None,
+    seed: int = 0,
+    classes: int | None = None,
+    dtype: torch.dtype = torch.float32,
 ) -> tuple[StrategyReport, object]:
     """Load a fresh model and make it trainable as a strategy says.
 
@@ -54,6 +59,7 @@ def load_with_strategy(
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         seed: of an adapter's first values, of random weights and of a new head.
         classes: of a classifier; None for a causal language model.
+        dtype: of the weights in memory.
 
     Returns:
         The report, whose `model` is what to train, and the tokenizer.
@@ -61,7 +67,7 @@ def load_with_strategy(
     Raises:
         ValueError: as `load_model` and `apply_strategy` do.
     """
-    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes)
+    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes, dtype=dtype)
     torch.manual_seed(seed)  # an adapter's first values
     return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
 

@@ -173,6 +173,7 @@ def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:
     made = {
         "profile": experiment.profile.name,
         "device": f"{device.kind}: {device.name}",
+        "precision": experiment.precision,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "torch": torch.__version__,
         "python": platform.python_version(),

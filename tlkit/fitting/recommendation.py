@@ -1,16 +1,14 @@
-"""What fits where: strategies against cards, and what to choose for a device, each justified by its estimate."""
+"""What to choose for a device, justified by its estimate."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import pandas as pd
-
 from tlkit.devices import Device
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.fitting.ladder import SAME_RESULT, Rung, bf16_is_faster, walk
-from tlkit.memory import CARD_GB, CARDS, VirtualDevice, in_units
+from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
-from tlkit.names import CARD_SHARE, CLASSIC
+from tlkit.names import CARD_SHARE
 from tlkit.settings import Plan
 
 # Strategies and the precision of their weights, from the most thorough to the most frugal. Weights in bf16 lose small
@@ -116,7 +114,7 @@ def choices_for(device: Device | VirtualDevice) -> list[tuple[str, str]]:
     """The ways to adapt a model on `device`, the most preferable first: strategy and precision of the weights."""
     choices = list(CHOICES if device.has_host else CHOICES[1:])
     if bf16_is_faster(device):
-        return choices
+        return [choice for choice in choices if choice != ("lora", "fp32")]  # slower, and the same within its seeds
     in_fp32 = [choice for choice in choices if choice[1] == "fp32"]
     return [*in_fp32, ("qlora", "fp32"), *(choice for choice in choices if choice not in in_fp32)]
 
@@ -133,32 +131,3 @@ def _plans(
 
     for rung in walk(plan, shape["batch_size"], SAME_RESULT, rung_of):
         yield rung.plan, estimates[rung.plan]
-
-
-def fit_table(
-    model: str, *, dtype: str = "fp32", batch_size: int = 1, sequence_length: int = 512, plan: Plan | None = None
-) -> pd.DataFrame:
-    """Estimate every strategy for a model, and say on which sizes of card it fits.
-
-    Args:
-        model: a preset, folder or hub id.
-        dtype: of the weights.
-        batch_size: blocks in a step.
-        sequence_length: tokens in a block.
-        plan: how the step is carried out.
-
-    Returns:
-        A row a strategy: `gib` (NaN where it cannot be estimated, and `why`), and a column for each size of card.
-    """
-    sizes = sorted(set(CARDS.values()))
-    rows = []
-    for strategy in CLASSIC:
-        try:
-            question = {"dtype": dtype, "batch_size": batch_size, "sequence_length": sequence_length, "plan": plan}
-            peak = estimate_memory(model, strategy, **question).peak
-        except ValueError as error:
-            rows.append({"strategy": strategy, "gib": float("nan"), "why": str(error)})
-            continue
-        fits = {f"{size} GB": peak <= CARD_SHARE * size * CARD_GB for size in sizes}
-        rows.append({"strategy": strategy, "gib": peak / 2**30, "why": "", **fits})
-    return pd.DataFrame(rows)

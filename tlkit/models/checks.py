@@ -7,12 +7,14 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.models.adapters import base_model
+from tlkit.models.parts import longest_input
 from tlkit.models.passes import largest_change, logits_of, rounding
 from tlkit.models.sources import WAY_ON
 
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
+PROBE = 40  # tokens of the text in which the future is looked for
 
 
 def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = frozenset()) -> None:
@@ -68,11 +70,12 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
 
 @torch.no_grad()
 def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Change the last token of a sentence, and refuse a model whose earlier logits move.
+    """Change the second token of a text, then its last, and refuse a model whose earlier logits move.
 
     A masked language model loads as a causal one without a word, reads the token that it is to predict, and has a
-    perplexity near 1. In a causal model nothing moves at all; only experts that get another number of tokens round
-    differently, by some millionths of the logits' spread.
+    perplexity near 1. Some models see all of a prefix, others what lies in the same window, so both ends are changed,
+    and the text is longer than a sentence. In a causal model nothing moves at all; only experts that get another
+    number of tokens round differently, by some millionths of the logits' spread.
 
     Args:
         name: of the model, for the message.
@@ -82,15 +85,17 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     Raises:
         ValueError: where logits depend on a later token, or are no numbers.
     """
-    ids = torch.tensor([tokenizer(SENTENCE, add_special_tokens=False)["input_ids"][:8]], device=model.device)
-    changed = ids.clone()
-    changed[0, -1] = (ids[0, -1] + 1) % len(tokenizer)
-    before, after = logits_of(model, ids)[:, :-1], logits_of(model, changed)[:, :-1]
-    if before.isnan().any():
+    text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
+    ids = torch.tensor([text[: min(PROBE, longest_input(model) or PROBE)]], device=model.device)
+    logits = logits_of(model, ids)
+    if logits.isnan().any():
         raise ValueError(f"model {name!r}: its logits are not numbers (NaN): the weights are damaged. {WAY_ON}")
-    if largest_change(before, after) > rounding(model):
-        raise ValueError(
-            f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another last "
-            "token changes the logits before it. Expected a causal language model; a masked one has no perplexity, "
-            f"unless its configuration says is_decoder=true and it was trained so. {WAY_ON}"
-        )
+    for place in (1, ids.shape[1] - 1):
+        changed = ids.clone()
+        changed[0, place] = (ids[0, place] + 1) % len(tokenizer)
+        if largest_change(logits[:, :place], logits_of(model, changed)[:, :place]) > rounding(model):
+            raise ValueError(
+                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another "
+                f"token {place + 1} changes the logits before it. Expected a causal language model; a masked one has "
+                f"no perplexity, unless its configuration says is_decoder=true and it was trained so. {WAY_ON}"
+            )

@@ -3,5 +3,13 @@
 from tlkit.strategies import freezing, in_time, peft_methods  # their strategies are known from here on
 from tlkit.strategies.applying import apply_strategy
 from tlkit.strategies.own import load_plugin, sha256_of_own
-from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, check_strategy, strategies_named, strategy
+from tlkit.strategies.registry import (
+    FAMILIES,
+    OWN,
+    STRATEGIES,
+    check_strategy,
+    dtype_of_weights,
+    strategies_named,
+    strategy,
+)
 from tlkit.strategies.report import StrategyReport, component_of, describe

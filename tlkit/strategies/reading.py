@@ -8,7 +8,7 @@ from tlkit.models.parts import find_blocks, longest_input
 from tlkit.models.passes import evaluation_mode
 from tlkit.quantization import logical_size
 
-TOKENS = 8
+TOKENS = (8, 256)
 
 
 def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
@@ -29,31 +29,39 @@ def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
     kind, names = type(base_model(model)).__name__, adapter_names(model)
     head = {id(parameter) for parameter in class_head(model)}
     added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
-    known = [n for n in range(TOKENS + 1) if n != model.config.get_text_config().pad_token_id]
-    tokens = torch.tensor(
-        [known[: min(TOKENS, longest_input(model) or TOKENS)]], device=next(model.parameters()).device
-    )
-    try:
-        with evaluation_mode(model), torch.enable_grad():
-            output = model(input_ids=tokens, use_cache=False).logits.float().sum()
-        reached = [None] * len(added)
-        if output.requires_grad:
-            reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
-        said = " ".join(str(error).split())
-        raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {said}") from error
-    left = [name for name, gradient in zip(added, reached, strict=True) if gradient is None]
+    for tokens in TOKENS:  # the many only where the few have left something out: not every expert gets one of a few
+        try:
+            left = _left_out(model, added, tokens)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
+        if not left:
+            return ()
     if len(left) == len(added):
         raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
-    if not left:
-        return ()
     values = sum(added[name].numel() for name in left)
     return (
         f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
-        "took no part in a pass over a few tokens: the model passes these layers over, or uses their weights directly",
+        f"took no part in a pass over {tokens} tokens: the model passes these layers over, or uses their weights "
+        "directly",
     )
+
+
+def _left_out(model: nn.Module, added: dict[str, nn.Parameter], most: int) -> list[str]:
+    """The names of those tensors on which the logits of `most` tokens, or as many as can be read, do not depend."""
+    config, device = model.config.get_text_config(), next(model.parameters()).device
+    length = min(most, longest_input(model) or most)
+    ids = torch.arange(length + 1) % config.vocab_size
+    if config.pad_token_id is not None:
+        ids = ids[ids != config.pad_token_id]
+    with evaluation_mode(model), torch.enable_grad():
+        output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
+        if not output.requires_grad:
+            return list(added)
+        reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
+    return [name for name, gradient in zip(added, reached, strict=True) if gradient is None]
 
 
 def passed_over(adapted: nn.Module) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Union, get_args, get_origin
 
+import torch
 from torch import nn
 
 from tlkit.names import CLASSIC
@@ -16,6 +17,7 @@ Selector = Callable[..., nn.Module | None]
 OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
+OF_THE_MODELS_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft keeps what they train in no other
 RESERVED = ("all", "peft", "classic")
 
 
@@ -73,6 +75,21 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
     }
     found = [known for name in (("classic",) if names is None else names) for known in groups.get(name, (name,))]
     return list(dict.fromkeys(found))
+
+
+def dtype_of_weights(name: str, precision: str) -> torch.dtype:
+    """The dtype in which a model's own weights are kept, where a step computes in `precision`.
+
+    Args:
+        name: of `STRATEGIES`, or of a baseline.
+        precision: "fp32" or "bf16".
+
+    Returns:
+        bf16 for weights that stay frozen beside adapters, which peft keeps in fp32; otherwise fp32, because the small
+        steps of a training are lost in the rounding of bf16.
+    """
+    frozen = FAMILIES.get(name) == "peft" and name not in OF_THE_MODELS_DTYPE
+    return torch.bfloat16 if precision == "bf16" and frozen else torch.float32
 
 
 def check_strategy(name: str, options: dict[str, object]) -> None:

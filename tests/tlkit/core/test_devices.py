@@ -8,7 +8,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tlkit import devices
-from tlkit.devices import bf16_pays, probe
+from tlkit.devices import bf16_pays, probe, settled_precision
 from tlkit.memory import track_memory
 
 
@@ -22,9 +22,9 @@ def products(monkeypatch):
         return seconds[in_bf16]
 
     monkeypatch.setattr(devices, "_seconds_of_product", pretended)
-    devices._bf16_is_faster.cache_clear()
+    devices._bf16_speed.cache_clear()
     yield seconds, timed
-    devices._bf16_is_faster.cache_clear()
+    devices._bf16_speed.cache_clear()
 
 
 @pytest.mark.parametrize(("in_bf16", "in_fp32", "pays"), [(0.5, 1.0, True), (2.0, 1.0, False), (1.0, 1.0, False)])
@@ -36,6 +36,17 @@ def test_bf16_pays_where_its_product_is_faster(products, in_bf16, in_fp32, pays)
     measured = len(timed)
     assert timed.count(True) == timed.count(False) > 1
     assert bf16_pays(emulated) is pays and len(timed) == measured  # the instructions say nothing; measured once
+
+
+@pytest.mark.parametrize(("times_as_fast", "expected"), [(6.0, "bf16"), (1.3, "fp32"), (0.1, "fp32")])
+def test_auto_is_bf16_only_where_a_whole_step_gains(products, times_as_fast, expected):
+    seconds, timed = products
+    seconds[True] = 1 / times_as_fast
+    assert settled_precision("auto", probe("cpu")) == expected and timed
+    timed.clear()
+    assert [settled_precision(asked, probe("cpu")) for asked in ("bf16", "fp32")] == ["bf16", "fp32"] and not timed
+    cards = [dataclasses.replace(probe("cpu"), kind="cuda", native_bf16=native) for native in (True, False)]
+    assert [settled_precision("auto", card) for card in cards] == ["bf16", "fp32"]
 
 
 @pytest.mark.parametrize("native", [True, False])

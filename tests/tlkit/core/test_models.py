@@ -17,6 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
 from tlkit.models import BUNDLED, generate, load_model, meta_model, save_model
+from tlkit.models.checks import refuse_sight_of_the_future
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode, largest_change, logits_of, rounding
 
@@ -94,6 +95,20 @@ def test_a_model_that_sees_the_future_is_refused(kind, tiny, tmp_path):
         with pytest.raises(ValueError, match="sees the tokens that it is to predict") as caught:
             load_model(tmp_path, **how)
         assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("place", "seen"), [(0, 1), (20, -1)], ids=["in a short prefix", "far into a text"])
+def test_a_glimpse_of_the_future_is_found_wherever_it_is(place, seen, tiny):
+    model = small("qwen2", CAUSAL["qwen2"][0])
+
+    def leak(module, inputs, embedded):
+        if embedded.shape[1] > place:
+            embedded[:, place] += embedded[:, seen]
+
+    refuse_sight_of_the_future("mine", model, tiny.tokenizer)
+    model.get_input_embeddings().register_forward_hook(leak)
+    with pytest.raises(ValueError, match="sees the tokens that it is to predict"):
+        refuse_sight_of_the_future("mine", model, tiny.tokenizer)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.adapters import adapter_names
-from tlkit.models.parts import longest_input
+from tlkit.models.parts import find_blocks, longest_input
 from tlkit.models.passes import largest_change, logits_of
 from tlkit.models.prefix import NoFrozenPrefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
@@ -255,6 +255,15 @@ def test_what_would_fail_in_the_first_step_or_train_nothing_is_refused(kind, nam
     with pytest.raises(ValueError, match=said) as caught:
         apply_strategy(unusual(kind), name)
     assert "\n" not in str(caught.value) and str(caught.value).startswith(name)
+
+
+def test_what_only_few_tokens_reach_is_looked_for_with_more():
+    """As experts: here a layer that eight tokens do not come to."""
+    model = small_model("llama")
+    rare = find_blocks(model)[1].mlp
+    whole = rare.forward
+    rare.forward = lambda hidden: whole(hidden) if hidden.shape[1] > 8 else torch.zeros_like(hidden)
+    assert not apply_strategy(model, "lora").doubts
 
 
 @pytest.mark.parametrize(

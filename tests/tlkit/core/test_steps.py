@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.losses import chunked_loss_agrees
+from tlkit.losses import chunked_loss_agrees, summed_loss
 from tlkit.memory import MemoryTrack
 from tlkit.models.parts import find_blocks
 from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
@@ -100,6 +100,13 @@ def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, set
     if not agrees:
         with pytest.raises(ValueError, match="chunked_loss: .* changes its logits behind the head"):
             train(model.requires_grad_(True), BLOCKS, plan=Plan(chunked_loss=True))
+
+
+def test_the_loss_in_pieces_is_summed_in_fp32_where_the_weights_are_in_bf16():
+    """Relative 1e-6: the same logits; a sum in bf16 would be off by thousandths."""
+    model = small("llama").to(torch.bfloat16)
+    whole, pieces = (summed_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True))
+    assert pieces.dtype == torch.float32 and pieces.item() == pytest.approx(whole.item(), rel=1e-6)
 
 
 def test_adapters_are_no_obstacle_unless_they_change_the_head():

@@ -56,11 +56,11 @@ class Runs(list):
 def carried_out(monkeypatch) -> Runs:
     runs = Runs()
 
-    def noted(strategy, *, model, seed):
+    def noted(strategy, *, model, seed, dtype):
         runs.append((strategy, seed))
         if (strategy, seed) in runs.faults:
             raise runs.faults[strategy, seed]
-        return load_with_strategy(strategy, model=model, seed=seed)
+        return load_with_strategy(strategy, model=model, seed=seed, dtype=dtype)
 
     monkeypatch.setattr(experiments, "load_with_strategy", noted)
     return runs

@@ -4,6 +4,9 @@ from contextlib import contextmanager
 from functools import partial
 
 import pytest
+import torch
+from peft import LoraConfig, get_peft_model
+from transformers import AutoModelForCausalLM
 
 from tlkit import strategies
 from tlkit.evaluation import perplexity
@@ -13,7 +16,7 @@ from tlkit.evidence.experiment import load_experiment, run_strategy
 from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Profile
-from tlkit.training import TrainingConfig, train
+from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, total_steps, train
 
 PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
 CONFIG = TrainingConfig(1e-2, epochs=3, batch_size=4)
@@ -101,3 +104,44 @@ def test_a_learned_prompt_is_scored_in_windows_that_it_leaves_room_for(small_mod
     assert scores["corpus"].document_tokens == whole["corpus"].document_tokens
     with pytest.raises(ValueError, match="blocks of 64 tokens: this model reads at most 48"):
         run(small_model, strategy, TrainingConfig(1e-2))
+
+
+def test_lora_in_bf16_is_plain_transformers_and_peft_in_bf16(small_model):
+    """Frozen weights in bf16, adapters in fp32, autocast; 1e-3: a bf16 product is rounded to 8 bits in either."""
+    experiment, report, result, _ = run(small_model, "lora", precision="bf16")
+    assert experiment.precision == experiment.settings["precision"] == "bf16"
+    torch.manual_seed(CONFIG.seed)
+    base = AutoModelForCausalLM.from_pretrained(small_model, dtype=torch.bfloat16)
+    torch.manual_seed(CONFIG.seed)
+    model = get_peft_model(base, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"))
+    assert {(p.dtype, p.requires_grad) for p in report.model.parameters()} == {
+        (p.dtype, p.requires_grad) for p in model.parameters()
+    }
+    trained = [p for p in model.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(trained, weight_decay=CONFIG.weight_decay)
+    total, losses = total_steps(len(experiment.blocks), CONFIG), []
+    for step in range(total):
+        optimizer.param_groups[0]["lr"] = CONFIG.learning_rate * learning_rate_factor(step, total, CONFIG)
+        batch = batch_at(step, experiment.blocks, CONFIG)
+        with torch.autocast("cpu", torch.bfloat16):
+            logits = model(input_ids=batch[:, :-1]).logits
+        loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), batch[:, 1:].flatten())
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(trained, CONFIG.max_gradient_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert result.history.loss.tolist() == pytest.approx(losses, rel=1e-3)
+
+
+@pytest.mark.parametrize("strategy", [name for name, family in strategies.FAMILIES.items() if family != "head"])
+def test_in_bf16_what_is_trained_stays_in_fp32_and_the_result_is_near(small_model, strategy):
+    """1% of perplexity: three epochs of a model without knowledge, rounded to 8 bits in every product."""
+    config = TrainingConfig(1e-3, epochs=3, batch_size=4)
+    exact, rounded = (run(small_model, strategy, config, precision=name, block_size=32) for name in ("fp32", "bf16"))
+    assert {p.dtype for p in rounded[1].model.parameters() if p.requires_grad} == {torch.float32}
+    frozen = {p.dtype for p in rounded[1].model.parameters() if not p.requires_grad and p.is_floating_point()}
+    beside = strategies.FAMILIES[strategy] == "peft" and strategy not in ("prompt_tuning", "prefix_tuning", "ln_tuning")
+    assert (torch.bfloat16 in frozen) is beside and (beside or frozen <= {torch.float32})
+    assert rounded[3]["corpus"].perplexity == pytest.approx(exact[3]["corpus"].perplexity, rel=1e-2)
+    assert "precision" not in exact[0].settings

@@ -2,9 +2,7 @@
 
 import inspect
 import time
-from pathlib import Path
 
-import pandas as pd
 import pytest
 import torch
 from bytes_by_hand import closed_form
@@ -12,13 +10,11 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
-from tlkit.fitting import recommendation
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.recommendation import fit_table
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
-from tlkit.models import architecture, distinct_architectures, load_model
+from tlkit.models import architecture, load_model
 from tlkit.names import CLASSIC
 from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, TrainingState, take_step
@@ -183,18 +179,6 @@ def test_a_virtual_card_refuses_what_passes_its_budget():
             assert len(torch.zeros(2**20)) == 2**20
         assert card.current == 0
     torch.zeros(2**20)
-
-
-def test_the_recorded_table_of_cards_is_what_the_estimate_says(monkeypatch):
-    """The lesson reads the record of every preset; here two rows of the cheapest are estimated again."""
-    monkeypatch.setattr(recommendation, "CLASSIC", ("full", "lora"))
-    record = pd.read_csv(Path(__file__).parents[2] / "benchmarks" / "fit_tables.csv")
-    assert list(record.groupby("model", sort=False).size()) == [len(CLASSIC)] * len(distinct_architectures())
-    table, recorded = fit_table("tiny"), record[(record.model == "tiny") & record.strategy.isin(["full", "lora"])]
-    assert table.strategy.tolist() == recorded.strategy.tolist()
-    # Kernels may keep a little more or less from one version to the next.
-    assert table.gib.tolist() == pytest.approx(recorded.gib.tolist(), rel=0.01)
-    assert table["8 GB"].all() and recorded["8 GB"].all()
 
 
 def head_of(vocabulary: int, **changes):

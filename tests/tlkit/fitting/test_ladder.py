@@ -12,7 +12,7 @@ from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.fitting.ladder import LADDER, descend
 from tlkit.fitting.placement import refuse_what_the_host_cannot_hold
-from tlkit.fitting.recommendation import fit_table, recommend
+from tlkit.fitting.recommendation import recommend
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.memory import virtual_device
 from tlkit.steps import Plan
@@ -146,15 +146,13 @@ def test_what_cannot_be_estimated_descends_by_real_errors():
     assert fallen.history.loss.tolist() == pytest.approx(result.history.loss.tolist(), rel=1e-4)
 
 
-def test_tables_and_recommendations_go_on_without_what_cannot_be_estimated(monkeypatch):
+def test_recommendations_go_on_without_what_cannot_be_estimated(monkeypatch):
     def some(model, strategy, *, dtype, **question):
         if strategy == "full" or model == "tinyllama-1.1b":
             raise CannotEstimate("planted")
         return by_choice(model, strategy, dtype=dtype)
 
     monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", some)
-    table = fit_table("tiny").set_index("strategy")
-    assert table.why["full"] == "planted" and table.gib.drop("full").notna().all()
     assert recommend(virtual_device(memory="1GiB"), "tiny").strategy == "last_layers"
     with pytest.raises(CannotEstimate, match="planted"):
         recommend(virtual_device(memory="1GiB"), "tinyllama-1.1b")
