@@ -42,8 +42,8 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"tlkit has no {name!r}: expected one of {', '.join(__all__)}")
-    globals()[name] = found = getattr(importlib.import_module(f"tlkit.{_MODULE_OF[name]}"), name)
-    return found
+    globals()[name] = value = getattr(importlib.import_module(f"tlkit.{_MODULE_OF[name]}"), name)
+    return value
 
 
 def __dir__() -> list[str]:

@@ -275,11 +275,11 @@ def _files_in(folder: Path) -> list[Path]:
     def stop(error: OSError):
         raise error
 
-    found = []
+    files = []
     for here, folders, names in os.walk(folder, onerror=stop):  # links to folders are not followed: they may go round
         folders[:] = [name for name in folders if not name.startswith(".")]
-        found += [Path(here) / name for name in names if not name.startswith(".")]
-    return sorted(found, key=lambda file: file.relative_to(folder).parts)
+        files += [Path(here) / name for name in names if not name.startswith(".")]
+    return sorted(files, key=lambda file: file.relative_to(folder).parts)
 
 
 def _bundled(name: str) -> list[str]:

@@ -92,7 +92,7 @@ def settled_precision(asked: str, device: Device) -> str:
     """The precision to compute in.
 
     Args:
-        asked: "fp32", "bf16", or "auto", for bf16 where `device` is so much faster in it that a training step is, too.
+        asked: "fp32", "bf16", or "auto": bf16 where `device` is so much faster in it that a step is, too.
         device: real, from `probe`; or virtual, whose products this machine carries out.
 
     Returns:
@@ -132,8 +132,8 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         total, free = min(ram.total, limit), min(ram.available, limit - used)
         info = Path("/proc/cpuinfo")
         text = info.read_text(encoding="utf-8") if info.is_file() else ""
-        found = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
-        name = found[1] if found else platform.processor() or platform.machine()
+        model_name = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
+        name = model_name[1] if model_name else platform.processor() or platform.machine()
         bf16 = not {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"}.isdisjoint(text.split())
     return Device(kind, name, int(total), int(free), bool(bf16), cores, notes)
 

@@ -132,10 +132,10 @@ def chunked_loss_agrees(model: nn.Module) -> bool:
 
     with mode(model, training=True), patch.object(decoder, "forward", decode), patch.object(head, "forward", score):
         try:
-            found = model(input_ids=tokens, use_cache=False).logits
+            returned = model(input_ids=tokens, use_cache=False).logits
         except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
             return False  # it asks for more than the last hidden state, or changes that before the head sees it
-    return faithful == [True, True] and found.device == there and torch.equal(found.to(dtype), logits)
+    return faithful == [True, True] and returned.device == there and torch.equal(returned.to(dtype), logits)
 
 
 class _Decoded(BaseModelOutputWithPast):

@@ -98,8 +98,8 @@ class MemoryTrack(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
         # operators live as long as the process, and hashing one takes longer than all that follows.
-        known = _KNOWN.get(id(function)) or _look_up(function)
-        is_of_torch, allocates = known
+        entry = _KNOWN.get(id(function)) or _look_up(function)
+        is_of_torch, allocates = entry
         if is_of_torch:
             result = function(*args, **kwargs) if kwargs else function(*args)
         else:
@@ -124,8 +124,8 @@ _KNOWN: dict[int, tuple[bool, bool]] = {}
 def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
     """Whether an operator is torch's own, and whether it makes new tensors."""
     allocates = any(value.alias_info is None for value in function._schema.returns)
-    known = _KNOWN[id(function)] = function.namespace in ("aten", "prim"), allocates
-    return known
+    entry = _KNOWN[id(function)] = function.namespace in ("aten", "prim"), allocates
+    return entry
 
 
 def _autocast_of_caller(args: tuple) -> AbstractContextManager:
@@ -305,8 +305,8 @@ def freed_memory_kept() -> Iterator[None]:
     the system clears every page before it hands it out again. With another C library nothing is done, nor where the
     environment says when memory is to be given back (`MALLOC_TRIM_THRESHOLD_` and the like).
     """
-    said = _SET_BY_USER & set(os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
-    if said or platform.libc_ver()[0] != "glibc":
+    set_by_user = _SET_BY_USER & set(os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
+    if set_by_user or platform.libc_ver()[0] != "glibc":
         yield
         return
     library = ctypes.CDLL(None)

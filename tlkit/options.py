@@ -98,17 +98,22 @@ def checked(setting: Field, value: object) -> object:
     """
     if value is None and NoneType in get_args(setting.type):
         return None
-    kind, choices, known = kind_of(setting), setting.metadata["choices"], value
+    kind, choices, converted = kind_of(setting), setting.metadata["choices"], value
     if isinstance(value, str) and kind is bool:
-        known = {"true": True, "false": False}.get(value, value)
+        converted = {"true": True, "false": False}.get(value, value)
     elif isinstance(value, str) and kind in (int, float, Path) and value:
         with suppress(ValueError):
-            known = kind(value)
-    if is_a(kind, known) and known != "" and (known in choices or not choices) and _within(setting, known):
-        return float(known) if kind is float else known
+            converted = kind(value)
+    if (
+        is_a(kind, converted)
+        and converted != ""
+        and (converted in choices or not choices)
+        and _within(setting, converted)
+    ):
+        return float(converted) if kind is float else converted
     limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
-    said = " and ".join(f"{name} {limit:,}" for name, limit in limits.items())
-    expected = " or ".join(map(str, choices)) or f"{IN_WORDS[kind]} {said}".strip()
+    bounds = " and ".join(f"{name} {limit:,}" for name, limit in limits.items())
+    expected = " or ".join(map(str, choices)) or f"{IN_WORDS[kind]} {bounds}".strip()
     raise ValueError(f"{reprlib.repr(value)}: expected {expected}")
 
 
@@ -133,11 +138,11 @@ def check(settings: object) -> None:
             raise ValueError(f"{setting.name}={error}") from None
 
 
-def checked_by_name(known: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, object]:
+def checked_by_name(settings: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, object]:
     """Values by name, as a file has them.
 
     Args:
-        known: the settings that there are, by name.
+        settings: the settings that there are, by name.
         values: to be checked.
 
     Returns:
@@ -146,14 +151,14 @@ def checked_by_name(known: Mapping[str, Field], values: Mapping[str, object]) ->
     Raises:
         ValueError: naming the first setting that is unknown, or has a value that it may not have.
     """
-    found = {}
+    accepted = {}
     for name, value in values.items():
-        if name not in known:
-            near = difflib.get_close_matches(str(name).replace("-", "_"), known, n=1, cutoff=0.5)
-            hint = f"did you mean {near[0]}?" if near else f"expected some of {', '.join(known)}"
+        if name not in settings:
+            near = difflib.get_close_matches(str(name).replace("-", "_"), settings, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"expected some of {', '.join(settings)}"
             raise ValueError(f"{name!r} is unknown: {hint}")
         try:
-            found[name] = checked(known[name], value)
+            accepted[name] = checked(settings[name], value)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return found
+    return accepted

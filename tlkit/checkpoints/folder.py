@@ -71,9 +71,9 @@ class Checkpoints:
             CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
         """
         with hold_folder(self.folder):
-            if not resume and (found := _committed(self.folder)):
+            if not resume and (earlier := _committed(self.folder)):
                 raise CheckpointError(
-                    f"{self.folder} holds {found[-1].stem} of an earlier run: resume it, or name another folder"
+                    f"{self.folder} holds {earlier[-1].stem} of an earlier run: resume it, or name another folder"
                 )
             yield
 
@@ -92,7 +92,7 @@ class Checkpoints:
             CheckpointError: where writing fails; earlier checkpoints are untouched then.
         """
         first = state.team.rank == 0
-        found = _tensors(state, journal) if first or state.team.in_parts else {}  # parts are gathered from all
+        tensors = _tensors(state, journal) if first or state.team.in_parts else {}  # parts are gathered from all
         if not first:
             return
         notes = self.folder / NAME.format(state.step, "json")
@@ -100,7 +100,7 @@ class Checkpoints:
             notes.unlink(missing_ok=True)  # of a damaged checkpoint of this step: never an old note on new tensors
             content = {
                 "step": state.step,
-                "sha256": write_atomically(notes.with_suffix(".safetensors"), lambda path: save_file(found, path)),
+                "sha256": write_atomically(notes.with_suffix(".safetensors"), lambda path: save_file(tensors, path)),
                 "identity": self.identity,
                 "records": [asdict(record) for record in journal.records],
                 "scores": journal.scores,
@@ -163,8 +163,8 @@ def newest_step(folder: Path) -> int:
 
 def _committed(folder: Path) -> list[Path]:
     """The JSON files of our checkpoints, oldest first. A folder of that name is not ours."""
-    found = folder.iterdir() if folder.is_dir() else ()
-    return sorted((path for path in found if _is_ours(path) and path.suffix == ".json"), key=_step_of)
+    files = folder.iterdir() if folder.is_dir() else ()
+    return sorted((path for path in files if _is_ours(path) and path.suffix == ".json"), key=_step_of)
 
 
 def _is_ours(path: Path) -> bool:
@@ -176,11 +176,11 @@ def _step_of(path: Path) -> int:
 
 
 def _tensors(state: TrainingState, journal: Journal) -> dict[str, torch.Tensor]:
-    found = {f"weights.{number}": tensor for number, tensor in enumerate(state.parameters)}
+    tensors = {f"weights.{number}": tensor for number, tensor in enumerate(state.parameters)}
     for number, moments in state.optimizer.state_dict()["state"].items():
-        found |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
-    found |= {f"best.{number}": tensor for number, tensor in enumerate(journal.best_weights or ())}
-    return {name: gather_full(tensor.detach()).cpu().contiguous() for name, tensor in found.items()}
+        tensors |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
+    tensors |= {f"best.{number}": tensor for number, tensor in enumerate(journal.best_weights or ())}
+    return {name: gather_full(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
 
 
 def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingState, journal: Journal) -> None:

@@ -100,10 +100,10 @@ def device() -> Found:
     """Where training will run, and what was found broken on the way there."""
     from tlkit.devices import probe
 
-    found = probe()
-    words = f"{found.kind}: {found.name}, {found.cores} cores"
-    if found.notes:
-        return "WARN", f"{words}; {'; '.join(found.notes)}", "update the driver, or set TLKIT_DEVICE=cpu"
+    here = probe()
+    words = f"{here.kind}: {here.name}, {here.cores} cores"
+    if here.notes:
+        return "WARN", f"{words}; {'; '.join(here.notes)}", "update the driver, or set TLKIT_DEVICE=cpu"
     return "OK", words
 
 
@@ -123,9 +123,11 @@ def room() -> Found:
 def data() -> Found:
     """Every file is the one that the lessons were recorded with."""
     lines = (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    known = dict(reversed(line.split(maxsplit=1)) for line in lines)
-    here = {file: (DATA / file).read_bytes() for file in known if (DATA / file).is_file()}
-    changed = [file for file in known if file not in here or hashlib.sha256(here[file]).hexdigest() != known[file]]
+    recorded = dict(reversed(line.split(maxsplit=1)) for line in lines)
+    here = {file: (DATA / file).read_bytes() for file in recorded if (DATA / file).is_file()}
+    changed = [
+        file for file in recorded if file not in here or hashlib.sha256(here[file]).hexdigest() != recorded[file]
+    ]
     if changed:
         return "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA
     return "OK", f"{len(lines)} files, hashes as recorded"

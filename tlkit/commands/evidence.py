@@ -160,8 +160,8 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
     )
     device, limit = probe(), options.expect["peak_memory"]
     lines = [f"{name}: {options.model}, {options.strategy}, on {device.name}", f"estimate: {estimate}"]
-    found = f"estimated {in_units(estimate.peak)} (wanted at most {limit})"
-    verdicts = [Verdict("peak_memory", estimate.peak <= parse_size(limit), found)]
+    measured = f"estimated {in_units(estimate.peak)} (wanted at most {limit})"
+    verdicts = [Verdict("peak_memory", estimate.peak <= parse_size(limit), measured)]
     missing = ""
     if estimate.resident > device.free_memory:
         missing = f"it needs {in_units(estimate.resident)} and {in_units(device.free_memory)} are free: a larger device"
@@ -186,7 +186,7 @@ def audit(options: AuditOptions) -> Outcome:
     from tlkit.evidence.published_tables import read_table
     from tlkit.reports.tables import rows_of
 
-    found = audit_table(
+    result = audit_table(
         read_table(options.table),
         options.metric,
         _number_or_column(options.items),
@@ -196,14 +196,14 @@ def audit(options: AuditOptions) -> Outcome:
         lower_is_better=options.lower_is_better,
         correlation=options.correlation,
     )
-    plan = found.plan(options.difference)
-    shown = found.table[["name", "value", "error", "low", "high", "rank"]]
+    plan = result.plan(options.difference)
+    shown = result.table[["name", "value", "error", "low", "high", "rank"]]
     form = _form_of(shown.value.abs().max(), shown.error.max() or (shown.high - shown.low).max())
     texts = {column: shown[column].map(form.format) for column in ("value", "error", "low", "high")}
-    text = "\n".join([as_columns(shown.assign(**texts)), "", *found.sentences(options.difference)])
-    data = {"rows": rows_of(found.table), "pairs": rows_of(found.pairs), "detectable": found.detectable}
-    counts = {"separated": found.separated, "undecided": found.undecided, "out_of_reach": found.out_of_reach}
-    return Outcome(data | counts | {"plan": rows_of(plan), "assumptions": list(found.assumptions)}, text)
+    text = "\n".join([as_columns(shown.assign(**texts)), "", *result.sentences(options.difference)])
+    data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "detectable": result.detectable}
+    counts = {"separated": result.separated, "undecided": result.undecided, "out_of_reach": result.out_of_reach}
+    return Outcome(data | counts | {"plan": rows_of(plan), "assumptions": list(result.assumptions)}, text)
 
 
 def _number_or_column(text: str) -> float | str:

@@ -32,5 +32,7 @@ def fetch(options: FetchOptions) -> Outcome:
     setup()
     folder = bring(options.model, source=options.from_)
     record = fetched(options.model)
-    found = {"model": options.model, "folder": folder} | ({} if record is None else asdict(record) | {"folder": folder})
-    return Outcome(found, str(folder))
+    figures = {"model": options.model, "folder": folder} | (
+        {} if record is None else asdict(record) | {"folder": folder}
+    )
+    return Outcome(figures, str(folder))

@@ -115,7 +115,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     model = meta_model(name, options.classes)
     context = options.context or min(WINDOW, longest_input(model) or WINDOW)
     with Job() as job, job.part(f"{name}, {options.strategy}: following a step without contents"):
-        found = estimate_memory(
+        needed = estimate_memory(
             name,
             options.strategy,
             dtype=options.dtype,
@@ -127,15 +127,15 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
             evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
             **options.strategy_option,
         )
-    fits = budget is None or found.peak <= budget
-    lines = [str(found), "A card's driver, libraries and rounding take more: leave 15% of a card."]
+    fits = budget is None or needed.peak <= budget
+    lines = [str(needed), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
         lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
     figures = {
-        "peak": found.peak,
-        "phase": found.phase,
-        **found.categories,
-        "on top": found.process_overhead,
+        "peak": needed.peak,
+        "phase": needed.phase,
+        **needed.categories,
+        "on top": needed.process_overhead,
         "fits": fits,
     }
     return Outcome(figures, "\n".join(lines), 0 if fits else 1)
@@ -180,8 +180,8 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
         {"id": one.id, "chosen": chosen, "correct": correct}
         for one, chosen, correct in zip(asked, answers.chosen, answers.correct, strict=True)
     ]
-    found = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
-    return Outcome(figures | {"questions": found}, f"{text}\n{options.questions}: {answers}")
+    answered = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
+    return Outcome(figures | {"questions": answered}, f"{text}\n{options.questions}: {answers}")
 
 
 def documents(scoring: Scoring) -> tuple["Profile", "Corpus", "Corpus", tuple[str, ...] | None]:

@@ -64,12 +64,12 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
         OSError: where a path cannot be what it was given for.
     """
     kinds = _kinds_of(command)
-    known = {setting.name: setting for kind in kinds for setting in options_of(kind)}
-    values = {name: _from_words(known[name], words) for name, words in given.items()}
+    settings = {setting.name: setting for kind in kinds for setting in options_of(kind)}
+    values = {name: _from_words(settings[name], words) for name, words in given.items()}
     if "run_file" in values:
-        in_file = {name: setting for name, setting in known.items() if name != "run_file"}
+        in_file = {name: setting for name, setting in settings.items() if name != "run_file"}
         values = read_run_file(values["run_file"], in_file) | values
-    for name, setting in known.items():
+    for name, setting in settings.items():
         if name not in values and is_needed(setting):
             raise ValueError(f"{_flag(setting)} is missing: {setting.metadata['help']}")
         if isinstance(path := values.get(name), Path):

@@ -12,12 +12,12 @@ from tlkit.options import checked_by_name
 FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER\n"
 
 
-def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
+def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object]:
     """The settings in a run file.
 
     Args:
         path: a YAML file of names and values.
-        known: the settings that there are, by name.
+        settings: the settings that there are, by name.
 
     Returns:
         The values by name, in the settings' own types.
@@ -34,7 +34,7 @@ def read_run_file(path: Path, known: Mapping[str, Field]) -> dict[str, object]:
         written = [key.value for key, _ in tree.value]
         if twice := sorted({name for name in written if written.count(name) > 1}):
             raise ValueError(f"{', '.join(twice)} is there more than once")
-        return checked_by_name(known, content)
+        return checked_by_name(settings, content)
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of the 13th month is a ValueError
         raise ValueError(f"{path}: {' '.join(str(error).split())}") from None
 

@@ -52,7 +52,7 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
     # One at a time, so that a sample does not depend on the other prompts.
     written = [continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)[0] for ids in encoded]
-    found = [
+    answers = [
         {
             "prompt": prompt,
             "text": continuation.text,
@@ -62,11 +62,11 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
         }
         for prompt, ids, continuation in zip(options.prompt, encoded, written, strict=True)
     ]
-    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": found}
-    return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in found))
+    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": answers}
+    return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in answers))
 
 
 def _shown(one: dict[str, object], chat: bool) -> str:
-    said = f"> {one['prompt']}\n{one['text'].strip()}" if chat else f"{one['prompt']}{one['text']}"
+    dialogue = f"> {one['prompt']}\n{one['text'].strip()}" if chat else f"{one['prompt']}{one['text']}"
     why = "the model wrote an end token" if one["stopped_by"] == "end token" else "the limit of --max-new-tokens"
-    return f"{said}\n[{one['tokens']} tokens; stopped by: {why}]"
+    return f"{dialogue}\n[{one['tokens']} tokens; stopped by: {why}]"

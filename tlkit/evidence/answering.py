@@ -114,5 +114,5 @@ def _plain(text: str) -> str:
 
 
 def _share(values: Iterable[bool | None]) -> float:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else float("nan")
+    judged = [value for value in values if value is not None]
+    return sum(judged) / len(judged) if judged else float("nan")

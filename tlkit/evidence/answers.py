@@ -45,10 +45,10 @@ def answer_rows(answers: dict[str, Answers]) -> dict[str, list]:
         answers: by the name of the set of questions.
     """
     return {
-        "questions": [name for name, found in answers.items() for _ in found.questions],
-        "question": [asked.id for found in answers.values() for asked in found.questions],
-        "chosen": [place for found in answers.values() for place in found.chosen],
-        "correct": [right for found in answers.values() for right in found.correct],
+        "questions": [name for name, result in answers.items() for _ in result.questions],
+        "question": [asked.id for result in answers.values() for asked in result.questions],
+        "chosen": [place for result in answers.values() for place in result.chosen],
+        "correct": [right for result in answers.values() for right in result.correct],
     }
 
 

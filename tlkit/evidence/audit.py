@@ -111,13 +111,13 @@ class Audit:
         items = self.table["items"]
         tested = f"{items.min():,} items" if items.nunique() == 1 else f"{items.min():,} to {items.max():,} items"
         one, every = (self._said(self.detectable[key]) for key in ("one_pair", "all_pairs"))
-        found = (
+        detectable = (
             f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
             f"from {every} on where all pairs are compared. These are the figures of the pair that is known least "
             f"exactly, {' and '.join(self.least_certain)}."
         )
         if not self.table.spread.any():
-            found = "Every row is 0% or 100%, so what difference these or more items would find cannot be said."
+            detectable = "Every row is 0% or 100%, so what difference these or more items would find cannot be said."
         ends = {"items": "to say that two models differ", "seeds": "of each, to say that two methods do"}
         wanted = f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need"
         plans = [
@@ -129,7 +129,7 @@ class Audit:
             f"sampling alone ({1 - CONFIDENCE:.0%} for all pairs together, Bonferroni). With --json each is there.",
             f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
             f"{self.out_of_reach:,} could not, whatever the answers were.",
-            found,
+            detectable,
             *plans,
             "Assumed:",
             *(f"- {line}" for line in self.assumptions),
@@ -200,11 +200,11 @@ def audit(
     least = pairs.loc[pairs.error.idxmax()]
     counts = {"one_pair": 1, "all_pairs": len(pairs)}
     detectable = {key: reach(count) * (least.error or math.nan) for key, count in counts.items()}
-    said = _assumptions(rows, correlation, deviation, unit=100 if percent else 1)
+    assumptions = _assumptions(rows, correlation, deviation, unit=100 if percent else 1)
     columns = ["name", "value", "spread", "error", "low", "high", "items", "rank"]
     least_certain = (least["first"], least["second"])
     return Audit(
-        rows[columns], pairs.drop(columns="error"), detectable, least_certain, shares, shares and percent, said
+        rows[columns], pairs.drop(columns="error"), detectable, least_certain, shares, shares and percent, assumptions
     )
 
 
@@ -254,9 +254,9 @@ def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame
     half = np.where(separated, half, np.maximum(half, np.abs(difference)))  # holds 0 where McNemar's test decided, too
     names = rows.name.to_numpy()
     columns = (names[one], names[other], difference, difference - half, difference + half, p)
-    found = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
-    found = found.assign(p_adjusted=adjusted, separated=separated, error=wide)
-    return found.assign(possible=separated | (bonferroni(best) < 1 - CONFIDENCE))
+    pairs = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
+    pairs = pairs.assign(p_adjusted=adjusted, separated=separated, error=wide)
+    return pairs.assign(possible=separated | (bonferroni(best) < 1 - CONFIDENCE))
 
 
 def _two_sided(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
@@ -268,36 +268,36 @@ def _two_sided(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
 
 def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, unit: float) -> tuple[str, ...]:
     n, shares = rows["items"], deviation is None
-    said = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
+    sentences = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
     if shares:
-        said.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
+        sentences.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
     else:
-        said.append(
+        sentences.append(
             f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
             "as behind ± in many tables, far too many pairs are separated."
         )
     if n.nunique() > 1:
-        said.append("Rows with other numbers of items were tested on other items, independent of each other.")
+        sentences.append("Rows with other numbers of items were tested on other items, independent of each other.")
     if n.nunique() < len(n):
         same = "All rows" if n.nunique() == 1 else "Rows with the same number of items"
-        said.append(f"{same} answered the same items, {_of_covariance(correlation)}")
-    said.append(
+        sentences.append(f"{same} answered the same items, {_of_covariance(correlation)}")
+    sentences.append(
         "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
         "differ on items like these, and not yet two methods."
     )
     fewest, most = _right_answers(rows)
     if (spread := int((most - fewest).max())) > 0:
-        said.append(
+        sentences.append(
             f"If scores were rounded to {2 * rows.rounding[0] * unit:g}, a row may have answered up to {spread:,} "
             "items more than another with the same score."
         )
     rough = shares and (np.minimum(rows.value, 1 - rows.value) * n < FEW).any()
     if n.min() < ENOUGH_ITEMS or rough:
-        said.append(
+        sentences.append(
             f"With fewer than {ENOUGH_ITEMS} items, or fewer than {FEW} right or wrong answers, as here, a false alarm "
             f"may be somewhat more frequent than {1 - CONFIDENCE:.0%}."
         )
-    return tuple(said)
+    return tuple(sentences)
 
 
 def _of_covariance(correlation: float) -> str:

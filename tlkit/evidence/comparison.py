@@ -228,7 +228,7 @@ def _outcome(
     progress: Part,
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
-    log, found = FallbackLog(), {"strategy": strategy, "seed": seed}
+    log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
     rate, batch = rates[strategy].value, experiment.batch_size
     config = TrainingConfig(rate, epochs=experiment.profile.epochs, batch_size=batch, seed=seed)
     try:
@@ -242,15 +242,15 @@ def _outcome(
             progress=progress,
         )
         in_use = measure_in_use(experiment, report.model, log, progress)
-        found["row"] = run_row(
+        outcome["row"] = run_row(
             strategy, seed, report.trainable_values, start, scores, in_use, rate, report.total_values, result
         )
-        found["doubts"] = list(report.doubts)
-        found["curve"] = result.history.to_dict("records")
-        found |= _scored(scores, in_use)
+        outcome["doubts"] = list(report.doubts)
+        outcome["curve"] = result.history.to_dict("records")
+        outcome |= _scored(scores, in_use)
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
-        found["failure"] = traceback.format_exc()
-    return found | {"attempts": log.table.to_dict("records")}
+        outcome["failure"] = traceback.format_exc()
+    return outcome | {"attempts": log.table.to_dict("records")}
 
 
 def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, object]:

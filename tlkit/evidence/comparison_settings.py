@@ -75,9 +75,9 @@ class ComparisonSettings:
 
     def options(self) -> list[str]:
         """What differs from the defaults, as options of the command line."""
-        found = []
+        words = []
         for setting in fields(self):
             value, option = getattr(self, setting.name), f"--{setting.name.replace('_', '-')}"
             if value != setting.default:
-                found += [option] if value is True else [option, str(value)]
-        return found
+                words += [option] if value is True else [option, str(value)]
+        return words

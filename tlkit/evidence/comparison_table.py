@@ -69,14 +69,14 @@ def run_row(
 
 def _accuracies(before: InUse, after: InUse) -> dict[str, float]:
     """Accuracy on each set of questions with its interval, NaN where none were asked."""
-    found = {}
+    columns = {}
     for name in QUESTION_SETS:
         answers = after.answers.get(name)
         low, high = answers.interval if answers else (math.nan, math.nan)
-        found[f"{name}_accuracy_before"] = before.answers[name].accuracy if answers else math.nan
-        found[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
-        found[f"{name}_accuracy_low"], found[f"{name}_accuracy_high"] = low, high
-    return found
+        columns[f"{name}_accuracy_before"] = before.answers[name].accuracy if answers else math.nan
+        columns[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
+        columns[f"{name}_accuracy_low"], columns[f"{name}_accuracy_high"] = low, high
+    return columns
 
 
 def per_document(scores: dict[str, PerplexityResult]) -> dict[str, list]:

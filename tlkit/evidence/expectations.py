@@ -155,8 +155,8 @@ def _throughput_varies(wanted: float, seen: Seen) -> tuple[bool, str]:
     speeds, third = timed.tokens / timed.seconds, max(1, len(timed) // 3)
     first, last = speeds.head(third).median(), speeds.tail(third).median()
     change = 100 * abs(last / first - 1)
-    found = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
-    return bool(change < wanted), f"{found} (wanted below {wanted:g}%)"
+    measured = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
+    return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
 
 
 def _gradients_flow(wanted: bool, seen: Seen) -> tuple[bool, str]:

@@ -81,8 +81,8 @@ def check_gradient_flow(
                 tensor.copy_(before[name])
         state.optimizer.load_state_dict(optimizer)
         state.step = done
-    found = problems or tuple(_problems(table, _too_small(state, learning_rate)))
-    return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), found)
+    problems = problems or tuple(_problems(table, _too_small(state, learning_rate)))
+    return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), problems)
 
 
 def _too_small(state: TrainingState, learning_rate: float) -> dict[str, str]:

@@ -61,11 +61,11 @@ def measure_in_use(
         return experiment.task.measure(model, tokenizer, documents, experiment.profile, classes, progress)
 
     tokenizer = experiment.tokenizer
-    found = careful(measured, 1)
+    of_task = careful(measured, 1)
     if experiment.classes is not None:  # it writes nothing, and so answers nothing
-        return InUse({}, file_bytes(model), math.nan, found)
+        return InUse({}, file_bytes(model), math.nan, of_task)
     answers = {name: careful(partial(answered, asked), 8) for name, asked in experiment.questions.items()}
-    return InUse(answers, file_bytes(model), careful(lambda _: generation_seconds(model, tokenizer), 1), found)
+    return InUse(answers, file_bytes(model), careful(lambda _: generation_seconds(model, tokenizer), 1), of_task)
 
 
 def file_bytes(model: torch.nn.Module) -> int:

@@ -189,15 +189,15 @@ def learning_rates_for(
     Raises:
         ValueError: as `best_rates` does.
     """
-    found, settings = {}, {"model": model, **settings}
+    rates, settings = {}, {"model": model, **settings}
     task, corpus = str(settings.get("task", "text")), str(settings.get("corpus"))
     if (record := recorded_rates(model, task, corpus)) is not None:
-        found |= _judged(record, "recorded", settings)
+        rates |= _judged(record, "recorded", settings)
     if isinstance(given, pd.DataFrame):
-        found |= _judged(given, "given, swept", settings)
+        rates |= _judged(given, "given, swept", settings)
     elif given:
-        found |= {name: LearningRate(value, "given", tuned=False) for name, value in given.items()}
-    return {strategy: found[strategy] for strategy in strategies if strategy in found}
+        rates |= {name: LearningRate(value, "given", tuned=False) for name, value in given.items()}
+    return {strategy: rates[strategy] for strategy in strategies if strategy in rates}
 
 
 def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[str, float]:
@@ -263,13 +263,13 @@ def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -
         for key in decisive
         if key not in record or record[key].iloc[0] != settings[key]
     ]
-    said = list(differences)
+    mentioned = list(differences)
     if "profile" in record and record.profile.iloc[0] != settings["profile"]:
-        said.append(f"profile {settings['profile']}")
+        mentioned.append(f"profile {settings['profile']}")
     rates = best_rates(record, origin)
     for strategy, rate in rates.items():
         changed = ["another text of the strategy"] if _has_other_text(record, strategy) else []
-        if here := ", ".join([*said, *changed]):
+        if here := ", ".join([*mentioned, *changed]):
             tuned = rate.tuned and not differences and not changed
             rates[strategy] = replace(rate, source=f"{rate.source}; here: {here}", tuned=tuned)
     return rates
@@ -305,7 +305,7 @@ def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataF
         task: of `TASKS`.
         corpus: its name; one of `OF_THEIR_OWN` may have a record of its own, in a folder below the model's.
     """
-    preset = next((name for name, known in PRESETS.items() if model in (name, known.source)), None)
+    preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
     folder = record_folder(str(preset), task)
     own = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
     path = next((path for path in (*own, folder / "rates.csv") if path.is_file()), None)

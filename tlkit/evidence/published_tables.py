@@ -60,9 +60,9 @@ def scores_of(
     name = _names_column(table, {metric, items, deviation}) if name is None else name
     for column in (metric, name, *([items] if counted else []), *([deviation] if deviation else [])):
         if (count := columns.count(column)) != 1:
-            known = ", ".join(map(repr, columns))
+            column_names = ", ".join(map(repr, columns))
             raise ValueError(
-                f"the table has {count or 'no'} column{'s' * (count > 1)} {column!r}: expected one of {known}"
+                f"the table has {count or 'no'} column{'s' * (count > 1)} {column!r}: expected one of {column_names}"
             )
     if len(table) < 2:
         raise ValueError(f"the table has {len(table)} row(s): expected at least 2 to compare")
@@ -81,8 +81,8 @@ def scores_of(
         _refuse(spread < 0, table[deviation], names, "at least 0")
         if not spread.any():
             raise ValueError(f"{deviation} is 0 in every row: expected standard deviations over items")
-    found = {"name": names.to_numpy(), "value": value, "spread": spread, "items": n.astype(int), "rounding": rounding}
-    return pd.DataFrame(found)
+    scores = {"name": names.to_numpy(), "value": value, "spread": spread, "items": n.astype(int), "rounding": rounding}
+    return pd.DataFrame(scores)
 
 
 def _names_column(table: pd.DataFrame, others: Collection[object]) -> str | None:

@@ -187,8 +187,8 @@ def answer_questions(
             done += len(places)
             prompts = torch.tensor([encoded[place][0] for place in places])
             options = [option for place in places for option in encoded[place][1]]
-            found = _scores(model, prompts, options).view(-1, OPTIONS).tolist()
-            for place, row in zip(places, found, strict=True):
+            of_options = _scores(model, prompts, options).view(-1, OPTIONS).tolist()
+            for place, row in zip(places, of_options, strict=True):
                 scores[place] = tuple(row)
     return Answers(tuple(questions), tuple(scores))
 

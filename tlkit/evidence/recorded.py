@@ -51,8 +51,8 @@ def recorded_comparison(
     """
     place = folder / model / ("" if task == "text" else task) / ("" if strategies == "classic" else strategies)
     if not (place / "comparison.csv").is_file():
-        known = ", ".join(_below(folder, "**/comparison.csv"))
-        raise ValueError(f"no comparison is recorded in {place.relative_to(folder).as_posix()}: there are {known}")
+        recorded = ", ".join(_below(folder, "**/comparison.csv"))
+        raise ValueError(f"no comparison is recorded in {place.relative_to(folder).as_posix()}: there are {recorded}")
     names = ("comparison", "runs", "documents", "answers")
     tables = [_table(place / f"{name}.csv") for name in names]
     written = _table(place / "written.csv")[0] if (place / "written.csv").is_file() else pd.DataFrame()
@@ -72,15 +72,15 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     """
     path = record_folder(model, task) / f"{sweep}.csv"
     if not path.is_file():
-        known = ", ".join(_below(RECORDS, "**/*.csv"))
-        raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {known}")
+        records = ", ".join(_below(RECORDS, "**/*.csv"))
+        raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {records}")
     return pd.read_csv(path)
 
 
 def _below(folder: Path, pattern: str) -> list[str]:
     """The folders and files of a pattern, as they are asked for."""
-    found = [path.parent if path.stem == "comparison" else path for path in folder.glob(pattern)]
-    return sorted(path.relative_to(folder).as_posix() for path in found)
+    paths = [path.parent if path.stem == "comparison" else path for path in folder.glob(pattern)]
+    return sorted(path.relative_to(folder).as_posix() for path in paths)
 
 
 def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:

@@ -247,7 +247,7 @@ def _answer_measure(
     progress.step(0, 0, f"answering {len(asked)} questions again, sampled")
     sampled = answer(model, tokenizer, asked, temperature=TEMPERATURE)
     figures = likeliest.summary() | {f"sampled_{name}": value for name, value in sampled.summary().items()}
-    tables = [found.table.assign(sampled=drawn) for found, drawn in ((likeliest, False), (sampled, True))]
+    tables = [measured.table.assign(sampled=drawn) for measured, drawn in ((likeliest, False), (sampled, True))]
     return Measured(figures, tuple(pd.concat(tables).to_dict("records")))
 
 
@@ -275,8 +275,8 @@ def _class_measure(
     examples = _class_batch(documents, tokenizer, LONGEST_ROW, classes)
     predicted = class_logits(model, examples, progress=progress).argmax(1)
     low, high = balanced_interval(predicted, examples.labels)
-    found = {"balanced_accuracy": balanced_accuracy(predicted, examples.labels)}
-    return Measured(found | {"balanced_accuracy_low": low, "balanced_accuracy_high": high})
+    figures = {"balanced_accuracy": balanced_accuracy(predicted, examples.labels)}
+    return Measured(figures | {"balanced_accuracy_low": low, "balanced_accuracy_high": high})
 
 
 TASKS = {

@@ -106,20 +106,20 @@ def run_trial(
     texts = {"corpus": experiment.corpus.validation}
     if experiment.general.validation:
         texts["general"] = experiment.general.validation
-    found = dict.fromkeys(FOUND, math.inf)
+    figures = dict.fromkeys(FOUND, math.inf)
     try:
         report, result, scores = run_strategy(experiment, trial.strategy, config, blocks, texts, progress=progress)
     except FloatingPointError:
-        return found  # a rate that is too high is a finding, and infinity is its name
+        return figures  # a rate that is too high is a finding, and infinity is its name
     tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
     values = {name: score.perplexity for name, score in scores.items()} | {"loss": tail}
     finite = {name: float(value) if math.isfinite(value) else math.inf for name, value in values.items()}
-    found = dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
+    figures = dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
     validation, tokenizer = experiment.corpus.validation, experiment.tokenizer
     measured = experiment.task.measure(
         report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
     )
-    return found | measured.figures
+    return figures | measured.figures
 
 
 def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
@@ -159,12 +159,12 @@ def row_of(
     Returns:
         Settings, what was found or in `error` why nothing was, and where and when.
     """
-    found, error = dict.fromkeys(FOUND, math.inf), None
+    scores, error = dict.fromkeys(FOUND, math.inf), None
     try:
-        found = run_trial(trial, experiment, blocks=blocks, progress=progress)
+        scores = run_trial(trial, experiment, blocks=blocks, progress=progress)
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
-    return _described(trial, experiment) | found | {"error": error}
+    return _described(trial, experiment) | scores | {"error": error}
 
 
 def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:

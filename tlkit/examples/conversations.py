@@ -179,8 +179,8 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
             f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
             "model that was made to call functions, or --ignore-keys tools"
         )
-    said = ((f"conversation {conversation.id!r}", content) for _, content in conversation.messages)
-    refuse_special_tokens(said, tokenizer)
+    texts = ((f"conversation {conversation.id!r}", content) for _, content in conversation.messages)
+    refuse_special_tokens(texts, tokenizer)
     written, answers = [], 0
     for number, (role, _) in enumerate(conversation.messages):
         answers += role == "assistant"

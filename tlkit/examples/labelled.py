@@ -57,11 +57,11 @@ def load_labelled(
     if not path.suffix:
         raise ValueError(f"texts with classes {str(name)!r}: expected rust, or a path to a file of rows")
     corpus = split_documents(str(path), list(_read(path, text_column, label_column, ignore_keys)))
-    known = {document.label for document in corpus.train}
-    if len(known) < 2:
-        raise ValueError(f"{path}: {len(known)} classes in the training split: expected at least 2")
+    trained_labels = {document.label for document in corpus.train}
+    if len(trained_labels) < 2:
+        raise ValueError(f"{path}: {len(trained_labels)} classes in the training split: expected at least 2")
     for document in (*corpus.validation, *corpus.test):
-        if document.label not in known:
+        if document.label not in trained_labels:
             raise ValueError(
                 f"{path}: class {document.label!r} has no text to train on: expected several of each class"
             )

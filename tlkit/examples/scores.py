@@ -96,15 +96,15 @@ def class_logits(
         Logits in float64 on the host, shape (rows, classes).
     """
     device = next(model.parameters()).device
-    found = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
+    logits = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
     done = 0
     with evaluation_mode(model):
         for rows in _by_length(examples, batch_size):
             part = examples[rows].trimmed().to(device)
-            found[rows] = model(**inputs_of(part), use_cache=False).logits.float().cpu().double()
+            logits[rows] = model(**inputs_of(part), use_cache=False).logits.float().cpu().double()
             done += len(rows)
             progress.step(done, len(examples), f"classified {done:,} of {len(examples):,} texts")
-    return found
+    return logits
 
 
 def _by_length(examples: Examples, at_once: int) -> list[torch.Tensor]:

@@ -128,8 +128,8 @@ def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, P
     for name in names:
         while (lower := LADDER[name](rung.plan, batch)) not in (None, rung.plan):
             candidate = rung_of(name, lower)
-            known = None not in (candidate.estimate, rung.estimate) and name not in ON_HOST
-            if known and candidate.estimate > 0.99 * rung.estimate:
+            comparable = None not in (candidate.estimate, rung.estimate) and name not in ON_HOST
+            if comparable and candidate.estimate > 0.99 * rung.estimate:
                 break
             rung = candidate
             yield rung

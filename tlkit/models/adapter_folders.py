@@ -188,10 +188,10 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model.") from error
     missing = _without_aliases(adapted, loading.missing_keys)
-    found = {**loading._asdict(), "missing_keys": missing, "mismatched_keys": []}
+    unmatched = {**loading._asdict(), "missing_keys": missing, "mismatched_keys": []}
     if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
-        found["unexpected_keys"] = [key for key in found["unexpected_keys"] if key != "prompt_embeddings"]
-    refuse_partial_load(name, found)
+        unmatched["unexpected_keys"] = [key for key in unmatched["unexpected_keys"] if key != "prompt_embeddings"]
+    refuse_partial_load(name, unmatched)
     adapted.continues_adapter = mode == "continue"
     return _merged(name, adapted) if mode == "merge" else adapted
 

@@ -60,10 +60,10 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
             f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}. "
             f"Is its vocabulary (tokenizer.json) missing? {WAY_ON}"
         )
-    known = len(model.get_input_embeddings().weight)
-    if len(tokenizer) > known:
+    rows = len(model.get_input_embeddings().weight)
+    if len(tokenizer) > rows:
         raise ValueError(
-            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {known}. "
+            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}. "
             "They do not belong together."
         )
 

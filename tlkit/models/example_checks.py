@@ -68,10 +68,10 @@ def refuse_mixing(model: nn.Module) -> None:
         expected = [model(**inputs_of(part), use_cache=False).logits[:, -4:] for part in alone]
         expected = torch.cat(expected, 1).float()
         try:
-            found = model(**inputs_of(row), use_cache=False).logits[:, -8:].float()
+            packed = model(**inputs_of(row), use_cache=False).logits[:, -8:].float()
         except NO_PLACE as error:
-            found, problem = torch.full_like(expected, torch.nan), error
-    if not largest_change(expected, found) <= rounding(model):
+            packed, problem = torch.full_like(expected, torch.nan), error
+    if not largest_change(expected, packed) <= rounding(model):
         raise ValueError(
             f"{type(base_model(model)).__name__} cannot keep texts apart that share a row: expected the layout padded"
         ) from problem
@@ -95,5 +95,5 @@ def _refuse_classes(labels: torch.Tensor, classes: int, name: str) -> None:
 
 
 def _first(wrong: torch.Tensor) -> int | None:
-    found = wrong.nonzero()
-    return int(found[0]) if len(found) else None
+    places = wrong.nonzero()
+    return int(places[0]) if len(places) else None

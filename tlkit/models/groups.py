@@ -74,11 +74,11 @@ def groups_of(model: nn.Module) -> list[TrainedGroup]:
     declared = getattr(model, "parameter_groups", ())
     named = {name for group in declared for name in group.names}
     rest = TrainedGroup([parameter for name, parameter in trainable.items() if name not in named])
-    found = [
+    groups = [
         TrainedGroup([p for name, p in trainable.items() if name in group.names], group.rate, group.begins)
         for group in declared
     ]
-    return [group for group in (rest, *found) if group.parameters]
+    return [group for group in (rest, *groups) if group.parameters]
 
 
 @contextmanager

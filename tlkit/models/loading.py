@@ -165,8 +165,8 @@ def architecture(name: str) -> PretrainedConfig:
         ValueError: as `load_model` does.
     """
     if name in PRESETS:
-        known = dict(PRESETS[name].architecture)
-        return AutoConfig.for_model(known.pop("model_type"), **known)
+        settings = dict(PRESETS[name].architecture)
+        return AutoConfig.for_model(settings.pop("model_type"), **settings)
     _, folder = with_bases(name, CONFIGURATIONS)[-1]
     with one_line_errors(name):
         config = AutoConfig.from_pretrained(folder, **OFFLINE)

@@ -114,7 +114,7 @@ def _frozen_below(model: nn.Module) -> dict[int, list[torch.Tensor]]:
     Raises NoFrozenPrefix where there are none in any phase.
     """
     base = base_model(model)
-    decoder, found, reason = base.get_decoder(), {}, None
+    decoder, frozen, reason = base.get_decoder(), {}, None
     for begins in sorted({group.begins for group in groups_of(model)} or {0.0}):
         with as_in_phase(model, begins):
             try:
@@ -125,10 +125,10 @@ def _frozen_below(model: nn.Module) -> dict[int, list[torch.Tensor]]:
             layers = find_blocks(base)[count:]
             above = {id(tensor) for block in layers for tensor in (*block.parameters(), *block.buffers())}
             tensors = [p for p in decoder.parameters() if id(p) not in above and not p.requires_grad]
-            found[count] = tensors + [buffer for buffer in decoder.buffers() if id(buffer) not in above]
-    if not found:
+            frozen[count] = tensors + [buffer for buffer in decoder.buffers() if id(buffer) not in above]
+    if not frozen:
         raise reason
-    return found
+    return frozen
 
 
 def frozen_blocks(model: nn.Module) -> int:
@@ -199,12 +199,12 @@ def _refuse_other_paths(base: nn.Module, count: int, stand_in: _StandIn) -> None
         expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         stand_in.states, stand_in.blocks = _entering(base, [count], tokens)[count], count
         try:
-            found = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+            computed = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
-            found, reason = torch.full_like(expected, torch.nan), error
+            computed, reason = torch.full_like(expected, torch.nan), error
         stand_in.blocks = 0
     # The same arithmetic twice, up to the order of additions.
-    if not torch.allclose(found, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
+    if not torch.allclose(computed, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         kind = type(base).__name__
         raise NoFrozenPrefix(
             f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states"
@@ -237,8 +237,8 @@ def _states(
     if missing:
         with torch.no_grad():
             computed = _entering(base, [count for count in below if count <= blocks], tokens[missing])
-        for count, found in computed.items():
-            for number, states in zip(missing, found, strict=True):
+        for count, of_rows in computed.items():
+            for number, states in zip(missing, of_rows, strict=True):
                 cache._states[(count, *keys[number])] = states.to("cpu", copy=True)
     cache.rows_computed += len(missing)
     cache.rows_reused += len(keys) - len(missing)
@@ -251,11 +251,11 @@ class _Reached(Exception):
 
 def _entering(base: nn.Module, counts: Iterable[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
     """What comes out of so many blocks and enters the next, for each number."""
-    found = {}
+    entering = {}
 
     def note(count: int):
         def hook(_, args, kwargs):
-            found[count] = args[0] if args else kwargs["hidden_states"]
+            entering[count] = args[0] if args else kwargs["hidden_states"]
             if count == max(counts):
                 raise _Reached
 
@@ -266,7 +266,7 @@ def _entering(base: nn.Module, counts: Iterable[int], tokens: torch.Tensor) -> d
     try:
         type(decoder).forward(decoder, input_ids=tokens, use_cache=False)  # past the hook that asks for these states
     except _Reached:
-        return found
+        return entering
     finally:
         for hook in hooks:
             hook.remove()

@@ -153,22 +153,22 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
     Raises:
         ValueError: where one of them is not to be had, or a folder is not one model.
     """
-    found: list[tuple[str, Path]] = []
+    folders: list[tuple[str, Path]] = []
     wanted: str | None = name
     while wanted is not None:
-        if found:
+        if folders:
             _refuse_other_weights(name, wanted)
         source = source_of(wanted)
         local = Path(source).is_dir()
-        if not local and found:
-            _refuse_missing_base(name, source, found[-1][1])
+        if not local and folders:
+            _refuse_missing_base(name, source, folders[-1][1])
         _refuse_single_file(source)
         folder = Path(source if local else download(source, files)).resolve()
-        if folder in [other for _, other in found]:
+        if folder in [other for _, other in folders]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
-        found.append((_known_as(wanted, folder) if local else source, folder))
+        folders.append((_known_as(wanted, folder) if local else source, folder))
         wanted = named_base(folder)
-    return found
+    return folders
 
 
 def _known_as(wanted: str, folder: Path) -> str:

@@ -26,7 +26,9 @@ class Conclusions:
 
     def __str__(self) -> str:
         parts = {"What may be concluded": self.may, "What may not be concluded": self.may_not}
-        return "\n\n".join("\n".join([f"{title}:", *(f"- {one}" for one in said)]) for title, said in parts.items())
+        return "\n\n".join(
+            "\n".join([f"{title}:", *(f"- {one}" for one in sentences)]) for title, sentences in parts.items()
+        )
 
 
 def conclusions(comparison: Comparison) -> Conclusions:

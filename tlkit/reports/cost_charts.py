@@ -75,16 +75,16 @@ def cost_chart(table: pd.DataFrame) -> Chart:
 
 def _cost_finding(table: pd.DataFrame) -> str:
     """Which strategy needs the least time and which the least memory, as a share of the one that needs most."""
-    said: dict[str, list[str]] = {}
+    least_by_name: dict[str, list[str]] = {}
     for column, what in (("seconds", "time"), ("peak_memory_mb", "memory")):
         measured = table[table.strategy != CONTROL].dropna(subset=column).set_index("strategy")[column]
         if len(measured) > 1:
             least, most = measured.idxmin(), measured.idxmax()
             share = f"{100 * measured[least] / measured[most]:.0f}% of {most}'s"
-            said.setdefault(least, []).append(f"the least {what} ({share})")
-    if not said:
+            least_by_name.setdefault(least, []).append(f"the least {what} ({share})")
+    if not least_by_name:
         return "Time and memory of a training"
-    return ", ".join(f"{name} needs {' and '.join(what)}" for name, what in said.items())
+    return ", ".join(f"{name} needs {' and '.join(what)}" for name, what in least_by_name.items())
 
 
 def _bars(axes: Axes, names: pd.Series, sizes: pd.Series, unit: str, shade: str, **style) -> None:

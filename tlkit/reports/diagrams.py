@@ -52,17 +52,17 @@ def places_of(report: StrategyReport) -> list[Place]:
     trained, frozen = Counter(), Counter()
     for name, values, trains in _adapter_values(report):
         (trained if trains else frozen)[name] += values
-    found = []
+    places = []
     for name, part in report.components.items():
         if name != "adapters":
             short = {"final norm and others": "norm"}.get(name, name.removeprefix("block "))
-            found.append([short, part.trainable_values, part.total_values + frozen[name], trained[name]])
+            places.append([short, part.trainable_values, part.total_values + frozen[name], trained[name]])
     if is_tied(base_model(report.model)):
-        found.append(["head", found[0][1], 0, 0])
+        places.append(["head", places[0][1], 0, 0])
     # The head is listed behind the final norm, through which it is reached.
-    found.sort(key=lambda place: {"norm": 1, "head": 2}.get(place[0], 0))
-    lowest = min(place for place, (_, trained, _, adapter) in enumerate(found) if trained or adapter)
-    return [Place(*values, place >= lowest) for place, values in enumerate(found)]
+    places.sort(key=lambda place: {"norm": 1, "head": 2}.get(place[0], 0))
+    lowest = min(place for place, (_, trained, _, adapter) in enumerate(places) if trained or adapter)
+    return [Place(*values, place >= lowest) for place, values in enumerate(places)]
 
 
 @described
@@ -133,8 +133,8 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
     axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
     trained, total = (short(values) for values in (report.trainable_values, report.total_values))
-    told = f"{trained} of {total} parameters trained ({share})"
-    axes.text(1, base + 0.86, told, fontsize="small", color=INK, ha="right", va="center")
+    caption = f"{trained} of {total} parameters trained ({share})"
+    axes.text(1, base + 0.86, caption, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)
     arrow(axes, (1, base - 0.42), (lowest, base - 0.42), shade=GRADIENT, linewidth=2)
     axes.text(1, base - 0.47, "backpropagation", color=GRADIENT, fontsize="small", ha="right", va="top")
@@ -158,8 +158,8 @@ def _draw_place(axes: Axes, place: Place, left: float, base: float, width: float
     name = {"embedding": "embed-\nding"}.get(place.name, place.name)
     style = {"color": "white"} if whole else {"color": INK, "bbox": BEHIND}
     axes.text(left + width / 2, base + 0.27, name, ha="center", va="center", fontsize="small", **style)
-    told = "same\nmatrix" if place.name == "head" and not place.total else short(place.trained + place.adapter)
-    axes.text(left + width / 2, base - 0.06, told, ha="center", va="top", color=INK, fontsize="x-small")
+    caption = "same\nmatrix" if place.name == "head" and not place.total else short(place.trained + place.adapter)
+    axes.text(left + width / 2, base - 0.06, caption, ha="center", va="top", color=INK, fontsize="x-small")
 
 
 def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:

@@ -50,10 +50,10 @@ def _written(comparison: Comparison, folder: Path) -> Iterator[Path]:
     tables = {"comparison": comparison.table, "summary": short} | {name: getattr(comparison, name) for name in TABLES}
     content = {"provenance": comparison.provenance, "failures": comparison.failures}
     content |= {"table" if name == "comparison" else name: rows_of(tables[name]) for name in IN_JSON}
-    said = f"# Comparison\n\n{conclusions(comparison)}\n\n{as_markdown(comparison.table)}\n{notes}\n{provenance}\n"
+    markdown = f"# Comparison\n\n{conclusions(comparison)}\n\n{as_markdown(comparison.table)}\n{notes}\n{provenance}\n"
     texts = {
         "comparison.json": json.dumps(content, indent=2),
-        "comparison.md": said,
+        "comparison.md": markdown,
         "comparison.html": comparison_page(comparison, figures, made),
         "summary.tex": comment.replace("#", "%") + _latex(short),
     }

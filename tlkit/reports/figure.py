@@ -69,8 +69,8 @@ class Chart(Figure):
             parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
             panels.append("; ".join(part for part in parts if part))
         shown = ". ".join(filter(None, [*panels, *self.words]))
-        said = f"{self.about} {self.finding}." if self.finding else self.about
-        return f"{said} Shown: {shown}." if shown else said
+        sentence = f"{self.about} {self.finding}." if self.finding else self.about
+        return f"{sentence} Shown: {shown}." if shown else sentence
 
     def savefig(self, *where, **options) -> None:
         """Write the picture, on its white ground whatever style is set; as matplotlib's own `savefig` otherwise."""

@@ -44,9 +44,12 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
     if all("perplexity_seeds_low" in rows for rows in tables.values()):
         notes.append("points: means over seeds, lines: their 95% interval")
     figure.supxlabel("; ".join(notes), fontsize="small", color=FAINT)
-    told = {model: _who_forgot(rows, on) for model, rows in tables.items()}
-    alone = told.get("")  # one table, which has no name
-    headline(figure, alone or "; ".join(f"{model}: {said[0].lower()}{said[1:]}" for model, said in told.items()))
+    findings = {model: _who_forgot(rows, on) for model, rows in tables.items()}
+    alone = findings.get("")  # one table, which has no name
+    headline(
+        figure,
+        alone or "; ".join(f"{model}: {sentence[0].lower()}{sentence[1:]}" for model, sentence in findings.items()),
+    )
     return figure
 
 
@@ -73,10 +76,10 @@ def _who_forgot(rows: pd.DataFrame, on: str) -> str:
     gained, lost = trained.perplexity < rows.perplexity[ZERO_SHOT], trained.general > rows.general[ZERO_SHOT]
     winners, losers = _who(gained), _who(lost)
     between = " and " if winners == losers else f": {winners}; "
-    said = f"Gained on {on}{between}forgot general text: {losers}"
+    sentence = f"Gained on {on}{between}forgot general text: {losers}"
     if len(trained) > 1 and lost.any():
-        said += f"; {trained.general.idxmax()} forgot most, {trained.general.idxmin()} least"
-    return said
+        sentence += f"; {trained.general.idxmax()} forgot most, {trained.general.idxmin()} least"
+    return sentence
 
 
 def _who(those: pd.Series) -> str:

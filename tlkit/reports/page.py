@@ -33,7 +33,7 @@ def comparison_page(comparison: Comparison, figures: dict[str, Chart], provenanc
     Returns:
         The page. Text of models, plugins and file names is escaped.
     """
-    made, said = comparison.provenance, conclusions(comparison)
+    made, verdicts = comparison.provenance, conclusions(comparison)
     title = f"Comparison of strategies: {made['model']} on {made['corpus']}"
     failed = [f"Failed: {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
     key, all_columns = brief(comparison.table), readable(comparison.table)
@@ -46,8 +46,8 @@ def comparison_page(comparison: Comparison, figures: dict[str, Chart], provenanc
         "about": html.escape(
             f"{len(comparison.table)} rows, {made['seeds']} seeds, profile {made['profile']}, {made['date']}"
         ),
-        "may": _list(said.may) if said.may else "<p>Nothing: see below.</p>",
-        "may_not": _list(said.may_not),
+        "may": _list(verdicts.may) if verdicts.may else "<p>Nothing: see below.</p>",
+        "may_not": _list(verdicts.may_not),
         "notes": _list([*failed, *notes_on(comparison.table)]),
         "count": str(table.shape[1] + 1),
         "beyond": str(key.shape[1] + 1),

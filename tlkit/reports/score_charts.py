@@ -52,8 +52,8 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     if (table.strategy == ZERO_SHOT).any() and len(table) > 2:
         mark(axes, table.perplexity[table.strategy == ZERO_SHOT].iloc[0], UNTOUCHED)
     beyond = ["" if place in inside.index else "→ " for place in table.index]
-    told = [_with_interval(row, "perplexity") for row in table.itertuples()]
-    beside_rows(axes, table.index, [arrow + text for arrow, text in zip(beyond, told, strict=True)])
+    intervals = [_with_interval(row, "perplexity") for row in table.itertuples()]
+    beside_rows(axes, table.index, [arrow + text for arrow, text in zip(beyond, intervals, strict=True)])
     headline(figure, _perplexity_finding(table))
     return figure
 
@@ -70,8 +70,8 @@ def accuracy_chart(table: pd.DataFrame) -> Chart:
     figure = _shares_chart(table, {f"{name} questions": f"{name}_accuracy" for name in QUESTION_SETS}, CHANCE)
     figure.axes[0].set_xlabel("questions answered correctly (%; lines: 95% interval over questions)")
     above = {name: int((table[f"{name}_accuracy_low"] > CHANCE).sum()) for name in QUESTION_SETS}
-    said = ", ".join(f"{name} questions: {count} of {len(table)}" for name, count in above.items())
-    headline(figure, f"Better than guessing (interval above {CHANCE:.0%}): {said}")
+    counts = ", ".join(f"{name} questions: {count} of {len(table)}" for name, count in above.items())
+    headline(figure, f"Better than guessing (interval above {CHANCE:.0%}): {counts}")
     return figure
 
 
@@ -113,11 +113,11 @@ def pairs_chart(pairs: pd.DataFrame) -> Chart:
             continue
         shade = (HIGHER if pair.difference > 0 else LOWER) if pair.separated else "white"
         axes.add_patch(Rectangle((x - 0.5, y - 0.5), 1, 1, facecolor=shade, edgecolor="grey"))
-        known = not math.isnan(getattr(pair, "low", math.nan))
+        has_interval = not math.isnan(getattr(pair, "low", math.nan))
         style = {"ha": "center", "va": "center", "color": INK if pair.separated else FAINT}
         weight = "bold" if pair.separated else "normal"
-        axes.text(x, y - 0.15 * known, f"{pair.difference:+.1f}", fontweight=weight, **style)
-        if known:
+        axes.text(x, y - 0.15 * has_interval, f"{pair.difference:+.1f}", fontweight=weight, **style)
+        if has_interval:
             axes.text(x, y + 0.2, f"{pair.low:+.1f} to {pair.high:+.1f}", fontsize="small", **style)
     axes.set_xticks(range(len(names) - 1), [name.replace("_", "_\n") for name in names[:-1]])
     axes.set_yticks(range(1, len(names)), names[1:])
@@ -175,11 +175,11 @@ def _perplexity_finding(table: pd.DataFrame) -> str:
     texts = [name.removesuffix(", before") for name in scores.index if name.endswith(", before")]
     if texts and set(scores.index) == {f"{text}, {when}" for text in texts for when in ("before", "after")}:
         changes = {text: (scores[f"{text}, before"], scores[f"{text}, after"]) for text in texts}
-        told = [
+        findings = [
             f"{'falls' if after < before else 'rises'} from {number(before)} to {number(after)} on {text}"
             for text, (before, after) in changes.items()
         ]
-        return f"Perplexity {', and '.join(told)}"
+        return f"Perplexity {', and '.join(findings)}"
     if len(table) <= 2:
         return "Perplexity: " + " against ".join(f"{number(score)} of {name}" for name, score in scores.items())
     ranks = table.get("rank", pd.Series("", table.index)).fillna("").astype(str)
@@ -194,12 +194,12 @@ def _perplexity_finding(table: pd.DataFrame) -> str:
 def _pairs_finding(pairs: pd.DataFrame, names: list[str]) -> str:
     """How many pairs are separated, which are not if these are few, and which strategies are from all others."""
     unclear = pairs[~pairs.separated.astype(bool)]
-    said = f"{len(pairs) - len(unclear)} of {len(pairs)} pairs are separated"
+    sentence = f"{len(pairs) - len(unclear)} of {len(pairs)} pairs are separated"
     if 0 < len(unclear) <= 3:
-        told = ", ".join(f"{pair.first} and {pair.second}" for pair in unclear.itertuples())
-        return f"{said}; not separated: {told}"
+        undecided = ", ".join(f"{pair.first} and {pair.second}" for pair in unclear.itertuples())
+        return f"{sentence}; not separated: {undecided}"
     clear = [name for name in names if name not in {*unclear["first"], *unclear["second"]}]
     if not clear or unclear.empty:
-        return said
+        return sentence
     verb = "is" if len(clear) == 1 else "are"
-    return f"{said}; {listed(clear, 'strategies')} {verb} separated from every other strategy"
+    return f"{sentence}; {listed(clear, 'strategies')} {verb} separated from every other strategy"

@@ -64,13 +64,13 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
         return report
-    found = read_adapted(adapted, strategy)
+    observations = read_adapted(adapted, strategy)
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
     if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
-        found = (*passed_over(adapted), *found)
+        observations = (*passed_over(adapted), *observations)
     if in_four_bits(adapted):
-        found = (*left_unpacked(adapted), *found)
-    return replace(report, found=found)
+        observations = (*left_unpacked(adapted), *observations)
+    return replace(report, observations=observations)
 
 
 def _new_head(model: nn.Module) -> list[nn.Parameter]:

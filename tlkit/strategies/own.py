@@ -43,12 +43,12 @@ def load_plugin(path: str | Path) -> list[str]:
         exec(compile(source, str(path), "exec"), vars(module))
     except (Exception, SystemExit) as error:
         raise ValueError(f"{path}{_line_in(error)}: {type(error).__name__}: {error}") from error
-    found = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
-    if not found:
+    added = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
+    if not added:
         raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
     digest = hashlib.sha256(source).hexdigest()
-    _from_files.update({name: (select, digest) for name, select in found.items()})
-    return list(found)
+    _from_files.update({name: (select, digest) for name, select in added.items()})
+    return list(added)
 
 
 def sha256_of_own(name: str) -> str | None:
@@ -89,8 +89,8 @@ def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> ob
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        said = " ".join(str(error).split())
-        raise ValueError(f"strategy {name!r}{_line_in(error)}: {type(error).__name__}: {said}") from error
+        reason = " ".join(str(error).split())
+        raise ValueError(f"strategy {name!r}{_line_in(error)}: {type(error).__name__}: {reason}") from error
 
 
 def _line_in(error: BaseException) -> str:

@@ -161,9 +161,9 @@ def _by_peft(name: str, model: nn.Module, config: str, **settings: object) -> nn
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # peft raises whatever it is that an architecture has not
-        said = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if "`target_modules`" in said and "target_modules" not in settings:
-            said = "its table of layers has no entry for this architecture"
-        raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {said}") from error
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "`target_modules`" in reason and "target_modules" not in settings:
+            reason = "its table of layers has no entry for this architecture"
+        raise ValueError(f"{name}: peft cannot adapt {type(model).__name__} by this method: {reason}") from error
     adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
     return adapted

@@ -73,8 +73,8 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
         "peft": [name for name, family in FAMILIES.items() if family == "peft"],
         "all": [*CLASSIC, *(name for name, family in FAMILIES.items() if name not in CLASSIC and family != "head")],
     }
-    found = [known for name in (("classic",) if names is None else names) for known in groups.get(name, (name,))]
-    return list(dict.fromkeys(found))
+    chosen = [member for name in (("classic",) if names is None else names) for member in groups.get(name, (name,))]
+    return list(dict.fromkeys(chosen))
 
 
 def dtype_of_weights(name: str, precision: str) -> torch.dtype:
@@ -102,15 +102,15 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     Raises:
         ValueError: naming what was given and what was expected.
     """
-    known = options_of(name)
-    if any(option.kind is option.VAR_KEYWORD for option in known.values()):
+    declared = options_of(name)
+    if any(option.kind is option.VAR_KEYWORD for option in declared.values()):
         # It hands on what is not its own to the strategy that it is made with.
-        beside = options.get("method", known["method"].default)
-        known = {n: o for n, o in known.items() if o.kind is not o.VAR_KEYWORD} | options_of(beside)
-    if unknown := sorted(set(options) - set(known)):
-        raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(known) or 'none'}")
+        beside = options.get("method", declared["method"].default)
+        declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD} | options_of(beside)
+    if unknown := sorted(set(options) - set(declared)):
+        raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(declared) or 'none'}")
     for option, value in options.items():
-        allowed = _types_of(known[option])
+        allowed = _types_of(declared[option])
         finite = not isinstance(value, float) or math.isfinite(value)
         if not finite or allowed and not any(is_a(kind, value) for kind in allowed):
             words = " or ".join(kind.__name__ for kind in allowed) or "number"
@@ -130,7 +130,7 @@ def options_of(name: str) -> dict[str, inspect.Parameter]:
 
 def _types_of(option: inspect.Parameter) -> tuple[type, ...]:
     """Those that a value may have; none where its function says nothing that can be checked."""
-    known = option.annotation
-    parts = get_args(known) if get_origin(known) in (Union, types.UnionType) else (known,)
+    annotation = option.annotation
+    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
     kinds = tuple(get_origin(part) or part for part in parts)
     return kinds if option.annotation is not option.empty and all(isinstance(kind, type) for kind in kinds) else ()

@@ -36,7 +36,7 @@ class StrategyReport:
     components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
-    found: tuple[str, ...] = ()  # what the strategy, and a pass with its adapter, have shown besides
+    observations: tuple[str, ...] = ()  # what the strategy, and a pass with its adapter, have shown besides
 
     @property
     def doubts(self) -> tuple[str, ...]:
@@ -45,18 +45,18 @@ class StrategyReport:
         whole = [name for name, part in blocks.items() if part.trainable_values == part.total_values]
         partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
         trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
-        found = []
+        doubts = []
         if not trainable and self.trainable_values and self.strategy != "linear_probe":
-            places = [said for name, said in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
+            places = [words for name, words in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
             places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
-            found.append(f"no block is trainable, only {places}: was every block matched by accident?")
+            doubts.append(f"no block is trainable, only {places}: was every block matched by accident?")
         if whole and partly:
             values = sum(part.trainable_values for part in partly.values())
-            found.append(
+            doubts.append(
                 f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
                 "were names matched that several layers share?"
             )
-        return (*found, *self.found)
+        return (*doubts, *self.observations)
 
     @property
     def percent(self) -> float:
