@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (15_940, 705_600, 109),
+    "tlkit": (15_945, 706_000, 109),
     "notebooks/course": (5_100, 236_000, 70),
     "tests": (15_780, 762_000, 115),
 }

@@ -13,14 +13,14 @@ from tlkit.memory import CPU
 from tlkit.models.adapters import base_model
 from tlkit.models.passes import mode
 from tlkit.settings import Plan
-from tlkit.team import ALONE, Team
+from tlkit.team import ONE_PROCESS, Team
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
 # choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
 LOSS_CHUNK_TOKENS = 256
 
 
-def loss_of(model: nn.Module, batch: Batch, plan: Plan, team: Team = ALONE) -> torch.Tensor:
+def loss_of(model: nn.Module, batch: Batch, plan: Plan, team: Team = ONE_PROCESS) -> torch.Tensor:
     """`summed_loss`, through DDP or FSDP where the team has put one of them around it.
 
     Args:

@@ -23,7 +23,7 @@ from tlkit.models.parts import find_blocks
 from tlkit.models.passes import evaluation_mode, mode
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan
-from tlkit.team import ALONE, Team, gather_full
+from tlkit.team import ONE_PROCESS, Team, gather_full
 
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
@@ -69,7 +69,7 @@ class TrainingState:
         weight_decay: float = 0.01,
         seed: int = 0,
         host: Host = nullcontext,
-        team: Team = ALONE,
+        team: Team = ONE_PROCESS,
     ):
         self.model, self.seed, self.host, self.step = model, seed, host, 0
         if in_phases(model) and team.size > 1:  # DDP settles at the beginning whose gradients it adds up
@@ -277,7 +277,7 @@ def interrupts_wait() -> Iterator[None]:
 
 
 def accumulate_gradients(
-    model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext, team: Team = ALONE
+    model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext, team: Team = ONE_PROCESS
 ) -> list[torch.Tensor]:
     """Add up the gradients of all micro-batches; in a team, those of this process' share.
 
@@ -350,7 +350,7 @@ def draws_random_numbers(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None, team: Team = ALONE) -> float:
+def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None, team: Team = ONE_PROCESS) -> float:
     """Loss in nats per label (for blocks of text: per token) over rows of equal length.
 
     Args:

@@ -141,10 +141,10 @@ class Team:
                 raise torch.OutOfMemoryError("another process of this training ran out of memory")
 
 
-ALONE = Team()
+ONE_PROCESS = Team()
 
 
-def twin_for_parts(model: nn.Module) -> nn.Module:
+def module_to_shard(model: nn.Module) -> nn.Module:
     """A second module over the same weights, for FSDP to cut up.
 
     Args:
@@ -159,20 +159,20 @@ def twin_for_parts(model: nn.Module) -> nn.Module:
         raise ValueError(
             "cached_prefix is not possible with weights in parts (fsdp): leave it, or use the exchange ddp"
         )
-    twin = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
+    sharded = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
     for parameter in model.parameters():
         parameter.data = parameter.data.new_empty(0)
-    return twin
+    return sharded
 
 
-def restore_full_weights(model: nn.Module, twin: nn.Module) -> None:
+def restore_full_weights(model: nn.Module, sharded: nn.Module) -> None:
     """All weights, gathered, into the first module again, in every process.
 
     Args:
-        model: as it was given to `twin_for_parts`.
-        twin: what that returned.
+        model: as it was given to `module_to_shard`.
+        sharded: what that returned.
     """
-    for parameter, part in zip(model.parameters(), twin.parameters(), strict=True):
+    for parameter, part in zip(model.parameters(), sharded.parameters(), strict=True):
         parameter.data = gather_full(part.detach()).to(parameter.device)
 
 

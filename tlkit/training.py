@@ -24,7 +24,7 @@ from tlkit.models.parts import longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
-from tlkit.team import ALONE, Team, restore_full_weights, twin_for_parts
+from tlkit.team import ONE_PROCESS, Team, module_to_shard, restore_full_weights
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
 LAST_STEPS = 5  # whose mean loss is where a run ends
@@ -83,7 +83,7 @@ def train(
     every: int = 100,
     resume: bool = False,
     progress: bool | Part = False,
-    team: Team = ALONE,
+    team: Team = ONE_PROCESS,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`.
 
@@ -124,7 +124,7 @@ def train(
         identity = identity_of(model, data, settings)
         checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
     with checkpoints.hold(resume) if checkpoints and team.rank == 0 else nullcontext():
-        trained = twin_for_parts(model) if team.in_parts else model
+        trained = module_to_shard(model) if team.in_parts else model
         state = new_state(trained, config, team=team)
         if checkpoints is not None:
             checkpoints.restore(state, journal)
@@ -147,7 +147,7 @@ def train(
 
 
 def new_state(
-    model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext, team: Team = ALONE
+    model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext, team: Team = ONE_PROCESS
 ) -> TrainingState:
     """The state before the first step.
 

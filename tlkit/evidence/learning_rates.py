@@ -307,8 +307,8 @@ def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataF
     """
     preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
     folder = record_folder(str(preset), task)
-    own = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
-    path = next((path for path in (*own, folder / "rates.csv") if path.is_file()), None)
+    of_corpus = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
+    path = next((path for path in (*of_corpus, folder / "rates.csv") if path.is_file()), None)
     return None if path is None else pd.read_csv(path)
 
 

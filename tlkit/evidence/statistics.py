@@ -255,13 +255,13 @@ def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> tuple[float, float
         The standard error in nats a token, and its degrees of freedom.
     """
     seeds = per_token.shape[1]
-    own = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)
+    of_pair = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)
     finite = per_token[np.isfinite(per_token).all(axis=1)]
     rest = finite - finite.mean(axis=0) - finite.mean(axis=1, keepdims=True) + finite.mean()
     products = rest.T @ rest  # between seeds: smaller than the covariances of strategies, with the same eigenvalues
     mean = 2 * products.trace() / (len(finite) - 1) / (seeds - 1)
     share = products.trace() ** 2 / (products**2).sum() if mean > 0 else 1.0
-    return float(np.sqrt(max(own, mean) / seeds)), float((seeds - 1) * share)
+    return float(np.sqrt(max(of_pair, mean) / seeds)), float((seeds - 1) * share)
 
 
 def _by_run(scores: pd.DataFrame) -> _Runs:

@@ -218,9 +218,9 @@ def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list
     if together[: len(shown)] == shown:
         return together[len(shown) :]
     # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
-    alone = token_ids(answer, tokenizer)
-    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + alone, together)]
-    return alone if texts[0] == texts[1] else None
+    separate = token_ids(answer, tokenizer)
+    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + separate, together)]
+    return separate if texts[0] == texts[1] else None
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:

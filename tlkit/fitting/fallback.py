@@ -26,7 +26,7 @@ from tlkit.jobs import SILENT, Part, reported
 from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
-from tlkit.team import ALONE, Team
+from tlkit.team import ONE_PROCESS, Team
 from tlkit.training import TrainingResult, check_settings, new_state, run_steps, training_steps
 
 T = TypeVar("T")
@@ -43,7 +43,7 @@ def train_with_fallback(
     validation: Batch | None = None,
     log: FallbackLog | None = None,
     progress: bool | Part = False,
-    team: Team = ALONE,
+    team: Team = ONE_PROCESS,
 ) -> tuple[TrainingResult, FallbackLog]:
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
 
@@ -104,7 +104,7 @@ def _first_rung(
     batch: Batch,
     device: Device | VirtualDevice,
     log: FallbackLog,
-    team: Team = ALONE,
+    team: Team = ONE_PROCESS,
 ) -> Rung:
     """The first rung that should fit; those passed over are taken from `rungs`, and the model is where training begins.
 

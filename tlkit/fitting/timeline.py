@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PretrainedConfig
 
 from tlkit.fitting.estimate import CATEGORIES, DTYPES
-from tlkit.fitting.trace import StepTrace, as_if_real, train_one_step, twin_of
+from tlkit.fitting.trace import StepTrace, as_if_real, fake_copy_of, train_one_step
 from tlkit.models import meta_model
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan
@@ -69,7 +69,7 @@ def step_timeline(
     shape, plan = (batch_size, sequence_length), plan or Plan()
     if any(parameter.is_meta for parameter in model.parameters()):
         with as_if_real():
-            moments = _moments_of(twin_of(model), shape, plan, optimizer)
+            moments = _moments_of(fake_copy_of(model), shape, plan, optimizer)
     else:
         with torch.random.fork_rng(devices=[]):  # dropout draws; the caller's random numbers stay as they were
             moments = _moments_of(copy.deepcopy(model), shape, plan, optimizer)
@@ -77,8 +77,8 @@ def step_timeline(
     return table.fillna(dict.fromkeys(CATEGORIES, 0)).astype(dict.fromkeys(CATEGORIES, "int64"))
 
 
-def _moments_of(twin: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str) -> list[dict[str, int | str]]:
-    with _Recorder(twin.config.get_text_config().vocab_size) as trace:
-        trace.hold(tensors_of(twin))
-        train_one_step(twin, shape, plan, optimizer, trace)
+def _moments_of(fake: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str) -> list[dict[str, int | str]]:
+    with _Recorder(fake.config.get_text_config().vocab_size) as trace:
+        trace.hold(tensors_of(fake))
+        train_one_step(fake, shape, plan, optimizer, trace)
         return trace.moments

@@ -118,21 +118,21 @@ def trace_step(
     """
     with as_if_real():
         with _followed(model):
-            twin = twin_of(model)
+            fake = fake_copy_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
-            trace.hold(tensors_of(twin))
+            trace.hold(tensors_of(fake))
             train_one_step(
-                twin, shape, plan, optimizer, trace, _followed, layout
+                fake, shape, plan, optimizer, trace, _followed, layout
             )  # what only it holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
                 trace.phase = "evaluation"
-                trace.hold(tensors_of(twin))  # they come back from the host for it
-                _score(twin, evaluation)
+                trace.hold(tensors_of(fake))  # they come back from the host for it
+                _score(fake, evaluation)
             return {phase: categories for phase, (_, categories) in trace.peaks.items()}
 
 
 def train_one_step(
-    twin: nn.Module,
+    fake: nn.Module,
     shape: tuple[int, int],
     plan: Plan,
     optimizer: str,
@@ -143,7 +143,7 @@ def train_one_step(
     """Take a step that is not the first, so that the optimizer's state is there already.
 
     Args:
-        twin: the model, whose tensors `trace` holds; it is changed.
+        fake: the model, whose tensors `trace` holds; it is changed.
         shape: blocks and tokens of the batch.
         plan: how the step is carried out.
         optimizer: "adamw" or "sgd".
@@ -151,7 +151,7 @@ def train_one_step(
         around: makes a context for the passes through the model.
         layout: of the rows.
     """
-    state = TrainingState(twin, optimizer=optimizer, host=trace.host)
+    state = TrainingState(fake, optimizer=optimizer, host=trace.host)
     for parameter in state.parameters:
         parameter.grad = torch.zeros_like(parameter)
     state.update_weights(0.0)
@@ -161,12 +161,12 @@ def train_one_step(
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-    blocks = _blank_batch(twin, shape, layout)
+    blocks = _blank_batch(fake, shape, layout)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = FORWARD
-        with around(twin):
-            accumulate_gradients(twin, blocks, plan, trace.host)
+        with around(fake):
+            accumulate_gradients(fake, blocks, plan, trace.host)
         trace.phase = UPDATE
         nn.utils.clip_grad_norm_(state.parameters, 1.0)
         state.update_weights(1e-3)
@@ -206,7 +206,7 @@ def _followed(model: nn.Module) -> Iterator[None]:
         ) from error
 
 
-def twin_of(model: nn.Module) -> nn.Module:
+def fake_copy_of(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied; inside `as_if_real`."""
     copies = {}
     prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers

@@ -62,10 +62,10 @@ def refuse_mixing(model: nn.Module) -> None:
     tokens = torch.arange(8, device=device)[None] % model.config.get_text_config().vocab_size
     texts = (torch.arange(8, device=device)[None] >= 4).long()
     row = Examples(tokens, tokens, texts, "packed")
-    alone = [Examples(tokens[:, part], tokens[:, part], 0 * texts[:, part]) for part in (slice(4), slice(4, 8))]
+    separate = [Examples(tokens[:, part], tokens[:, part], 0 * texts[:, part]) for part in (slice(4), slice(4, 8))]
     problem = None
     with evaluation_mode(model), _short_window(base_model(model).config.get_text_config()):
-        expected = [model(**inputs_of(part), use_cache=False).logits[:, -4:] for part in alone]
+        expected = [model(**inputs_of(part), use_cache=False).logits[:, -4:] for part in separate]
         expected = torch.cat(expected, 1).float()
         try:
             packed = model(**inputs_of(row), use_cache=False).logits[:, -8:].float()

@@ -77,10 +77,10 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
     Raises:
         ValueError: for a prompt without a token.
     """
-    own = tokenizer(prompt, add_special_tokens=False)["input_ids"]
-    if not own:
+    ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+    if not ids:
         raise ValueError("an empty prompt: expected at least one token in each")
-    return [*text_opening(tokenizer), *own]
+    return [*text_opening(tokenizer), *ids]
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
@@ -160,8 +160,8 @@ def continue_tokens(
             rows = model.generate(**padded, num_beams=1, **options, **sampling)
             width = padded["input_ids"].shape[1]
             for place, row in zip(places, rows.tolist(), strict=True):
-                own = len(prompts[place])
-                written[place] = _continuation(tokenizer, row[width - own :], own, ends)
+                length = len(prompts[place])
+                written[place] = _continuation(tokenizer, row[width - length :], length, ends)
     return [written[place] for place in range(len(prompts))]
 
 
@@ -171,8 +171,8 @@ def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -
     end = len(row) if last is None else last + 1
     prompt, whole = (tokenizer.decode(row[:place], skip_special_tokens=True) for place in (begin, end))
     # Decoded alone, a continuation may lose the space that it begins with.
-    alone = tokenizer.decode(row[begin:end], skip_special_tokens=True)
-    text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
+    continuation = tokenizer.decode(row[begin:end], skip_special_tokens=True)
+    text = whole.removeprefix(prompt) if whole.startswith(prompt) else continuation
     return Continuation(whole, text, end - begin, last is not None)
 
 

@@ -123,8 +123,8 @@ def source_of(name: str) -> str:
     Raises:
         ValueError: where it was fetched but has been removed since.
     """
-    own = PRESETS[name].source if name in PRESETS else name
-    return own if Path(own).is_dir() else str(fetched_folder(name) or own)
+    source = PRESETS[name].source if name in PRESETS else name
+    return source if Path(source).is_dir() else str(fetched_folder(name) or source)
 
 
 def refuse_name_of_preset(folder: Path) -> None:

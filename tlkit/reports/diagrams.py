@@ -169,8 +169,8 @@ def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
     beside: dict[int, str] = {}
     for module in model.modules():
         wrapped = wrapped_by(module)
-        own = [owners[id(p)] for p in wrapped.parameters() if id(p) in owners] if wrapped is not None else []
-        beside |= {id(parameter): own[0] for parameter in module.parameters() if own}
+        components = [owners[id(p)] for p in wrapped.parameters() if id(p) in owners] if wrapped is not None else []
+        beside |= {id(parameter): components[0] for parameter in module.parameters() if components}
     for name, parameter in model.named_parameters():
         if name not in added:
             continue

@@ -45,10 +45,10 @@ def forgetting_chart(table: pd.DataFrame | dict[str, pd.DataFrame]) -> Chart:
         notes.append("points: means over seeds, lines: their 95% interval")
     figure.supxlabel("; ".join(notes), fontsize="small", color=FAINT)
     findings = {model: _who_forgot(rows, on) for model, rows in tables.items()}
-    alone = findings.get("")  # one table, which has no name
+    single = findings.get("")  # one table, which has no name
     headline(
         figure,
-        alone or "; ".join(f"{model}: {sentence[0].lower()}{sentence[1:]}" for model, sentence in findings.items()),
+        single or "; ".join(f"{model}: {sentence[0].lower()}{sentence[1:]}" for model, sentence in findings.items()),
     )
     return figure
 

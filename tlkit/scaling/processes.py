@@ -14,7 +14,7 @@ from dataclasses import replace
 import torch
 from torch import distributed
 
-from tlkit.team import ALONE, Team
+from tlkit.team import ONE_PROCESS, Team
 
 EXCHANGES = ("ddp", "fsdp")
 PATIENCE = datetime.timedelta(minutes=30)  # for one that evaluates while the others wait
@@ -75,7 +75,7 @@ def joined(exchange: str | None = None, *, offload: bool = False) -> Iterator[Te
                 f"sharding {exchange!r} needs several processes: start them with "
                 "`torchrun --nproc-per-node 2 -m tlkit …`"
             )
-        yield ALONE
+        yield ONE_PROCESS
         return
     if torch.cuda.is_available():
         local, cards = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()

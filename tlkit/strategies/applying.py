@@ -75,5 +75,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 
 def _new_head(model: nn.Module) -> list[nn.Parameter]:
     """The head of a classifier, or peft's copy of it."""
-    replaced = {id(p) for m in model.modules() if (own := wrapped_by(m)) is not None for p in own.parameters()}
+    replaced = {
+        id(p) for m in model.modules() if (original := wrapped_by(m)) is not None for p in original.parameters()
+    }
     return [parameter for parameter in class_head(model) if id(parameter) not in replaced]

@@ -19,7 +19,7 @@ from tlkit.scaling.processes import joined, smaller
 from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
-from tlkit.team import ALONE, Team
+from tlkit.team import ONE_PROCESS, Team
 from tlkit.training import TrainingConfig, train
 
 BLOCKS = torch.randint(512, (8, 16), generator=torch.Generator().manual_seed(0))
@@ -66,7 +66,7 @@ def rows_for(strategy: str) -> torch.Tensor | Examples:
     return Examples(BLOCKS, BLOCKS.masked_fill(torch.arange(16) < read, IGNORED), torch.zeros_like(BLOCKS))
 
 
-def run(strategy: str, plan: Plan, team: Team = ALONE, **options) -> dict:
+def run(strategy: str, plan: Plan, team: Team = ONE_PROCESS, **options) -> dict:
     """Losses of all steps and evaluations, and all weights after the last."""
     model = adapted(strategy)
     rows = rows_for(strategy)
