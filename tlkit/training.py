@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import CheckpointError
-from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.folder import Checkpoints, RunLog
 from tlkit.checkpoints.identity import identity_of
 from tlkit.examples import Batch, Examples, as_examples, tensors_in
 from tlkit.jobs import Part, reported
@@ -117,7 +117,7 @@ def train(
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
         raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
-    journal, checkpoints = Journal(), None
+    run_log, checkpoints = RunLog(), None
     if checkpoint_dir is not None:
         settings = asdict(config) | {"precision": plan.precision}
         data = [tensor for part in (blocks, validation) if part is not None for tensor in tensors_in(part)]
@@ -127,7 +127,7 @@ def train(
         trained = module_to_shard(model) if team.in_parts else model
         state = new_state(trained, config, team=team)
         if checkpoints is not None:
-            checkpoints.restore(state, journal)
+            checkpoints.restore(state, run_log)
             if team.sum(state.step) != team.size * state.step:
                 raise ValueError(
                     f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
@@ -140,7 +140,7 @@ def train(
         score = None if validation is None else lambda: mean_loss(trained, validation, scoring, state.team)
         steps = training_steps(state, blocks, config)
         with closing(steps), reported(progress, "training") as part:
-            result = run_steps(steps, state, len(blocks), config, score, part, journal=journal, checkpoints=checkpoints)
+            result = run_steps(steps, state, len(blocks), config, score, part, run_log=run_log, checkpoints=checkpoints)
     if team.in_parts:
         restore_full_weights(model, trained)
     return result
@@ -190,7 +190,7 @@ def run_steps(
     score: Callable[[], float] | None,
     progress: Part,
     *,
-    journal: Journal | None = None,
+    run_log: RunLog | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> TrainingResult:
     """Take the steps one by one: keep their records, score and save now and then, stop early where asked to.
@@ -202,17 +202,17 @@ def run_steps(
         config: what to train towards.
         score: the validation loss now, in nats per token; None where there is nothing to score on.
         progress: what to report each step to.
-        journal: what the run has seen before; written to.
+        run_log: what the run has seen before; written to.
         checkpoints: where to save; None: nowhere.
     """
-    total, journal = total_steps(blocks, config), journal or Journal()
+    total, run_log = total_steps(blocks, config), run_log or RunLog()
     every = config.evaluate_every or total
     first = state.step + 1
     progress.step(state.step, total, f"step {state.step} of {total}")
     counted = _steps_to_count_in(state, total)
     track = MemoryTrack()
     for number in range(first, total + 1):
-        if config.patience is not None and journal.evaluations_without_gain >= config.patience:
+        if config.patience is not None and run_log.evaluations_without_gain >= config.patience:
             break
         if number in counted:
             track.hold(tensors_of(state.model))
@@ -221,29 +221,29 @@ def run_steps(
                 record = replace(next(steps), memory_counted=True)
         else:
             record = next(steps)
-        journal.records.append(record)
+        run_log.records.append(record)
         progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
         if score is not None and (number % every == 0 or number == total):
-            _note_score(score(), number, state, journal, keep_best=config.patience is not None)
+            _note_score(score(), number, state, run_log, keep_best=config.patience is not None)
         if checkpoints is not None and (number % checkpoints.every == 0 or number == total):
             try:
-                checkpoints.save(state, journal)
+                checkpoints.save(state, run_log)
             except CheckpointError as error:
                 if number < total:
                     raise
                 # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
                 warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
-    if journal.records:
-        progress.ended(_in_one_line(journal.records, state))
-    if journal.best_weights is not None:
+    if run_log.records:
+        progress.ended(_in_one_line(run_log.records, state))
+    if run_log.best_weights is not None:
         with torch.no_grad():
-            for parameter, weights in zip(state.parameters, journal.best_weights, strict=True):
+            for parameter, weights in zip(state.parameters, run_log.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame([vars(record) for record in journal.records])
+    history = pd.DataFrame([vars(record) for record in run_log.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
-    validation = pd.DataFrame(journal.scores, columns=["step", "validation_loss", "validation_perplexity"])
+    validation = pd.DataFrame(run_log.scores, columns=["step", "validation_loss", "validation_perplexity"])
     peak = track.peak or math.nan
-    return TrainingResult(history, validation, peak, len(journal.records) < total, config)
+    return TrainingResult(history, validation, peak, len(run_log.records) < total, config)
 
 
 def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
@@ -267,18 +267,18 @@ def _steps_to_count_in(state: TrainingState, total: int) -> range:
     return range(first if state.team.size > 1 else last, last + 1)
 
 
-def _note_score(loss: float, step: int, state: TrainingState, journal: Journal, keep_best: bool) -> None:
+def _note_score(loss: float, step: int, state: TrainingState, run_log: RunLog, keep_best: bool) -> None:
     perplexity = math.exp(min(loss, 700))
-    journal.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
+    run_log.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
         warnings.warn(f"the validation loss after step {step} is {loss}: it counts as no improvement", stacklevel=3)
-    if not loss < journal.best_loss:  # nor where it is no number
-        journal.evaluations_without_gain += 1
+    if not loss < run_log.best_loss:  # nor where it is no number
+        run_log.evaluations_without_gain += 1
         return
-    journal.best_loss, journal.evaluations_without_gain = loss, 0
+    run_log.best_loss, run_log.evaluations_without_gain = loss, 0
     if keep_best:
         with state.host():
-            journal.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
+            run_log.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from device_bench import ROUNDINGS, STEPS, largest_gap
 
-from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.folder import Checkpoints, RunLog
 from tlkit.checkpoints.identity import identity_of
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.models import generate
@@ -104,16 +104,16 @@ def test_checkpoints(bench, record_property, tmp_path, way):
 
 def _go_on(bench, folder, device, until):
     """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
-    model, config, journal = bench.adapted("full"), bench.config("full"), Journal()
+    model, config, run_log = bench.adapted("full"), bench.config("full"), RunLog()
     saved = Checkpoints(folder, 1, identity_of(model, [bench.blocks], {"run": "on a device"}))
     with saved.hold(resume=True), device_context(device):
         move_to_device(model, device)
         state = new_state(model, config, device.host)
-        saved.restore(state, journal)
+        saved.restore(state, run_log)
         begun = state.step
-        journal.records += islice(training_steps(state, bench.blocks, config), until - begun)
-        saved.save(state, journal)
-        return begun, (*(record.loss for record in journal.records), mean_loss(model, bench.validation, Plan(1)))
+        run_log.records += islice(training_steps(state, bench.blocks, config), until - begun)
+        saved.save(state, run_log)
+        return begun, (*(record.loss for record in run_log.records), mean_loss(model, bench.validation, Plan(1)))
 
 
 def test_generation(bench, record_property):

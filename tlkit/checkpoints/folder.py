@@ -36,7 +36,7 @@ class _Damaged(Exception):
 
 
 @dataclass
-class Journal:
+class RunLog:
     """What a run has seen so far. With the training state, it is all that a run must remember."""
 
     records: list[StepRecord] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Checkpoints:
                 )
             yield
 
-    def save(self, state: TrainingState, journal: Journal) -> None:
+    def save(self, state: TrainingState, run_log: RunLog) -> None:
         """Write a checkpoint, then remove all but this one and the one before it.
 
         Two files: tensors, and a JSON file that names their hash. The JSON file comes last: without it there is no
@@ -86,13 +86,13 @@ class Checkpoints:
 
         Args:
             state: the training state, between two steps.
-            journal: what the run has seen up to this step.
+            run_log: what the run has seen up to this step.
 
         Raises:
             CheckpointError: where writing fails; earlier checkpoints are untouched then.
         """
         first = state.team.rank == 0
-        tensors = _tensors(state, journal) if first or state.team.in_parts else {}  # parts are gathered from all
+        tensors = _tensors(state, run_log) if first or state.team.in_parts else {}  # parts are gathered from all
         if not first:
             return
         notes = self.folder / NAME.format(state.step, "json")
@@ -102,9 +102,9 @@ class Checkpoints:
                 "step": state.step,
                 "sha256": write_atomically(notes.with_suffix(".safetensors"), lambda path: save_file(tensors, path)),
                 "identity": self.identity,
-                "records": [asdict(record) for record in journal.records],
-                "scores": journal.scores,
-                "evaluations_without_gain": journal.evaluations_without_gain,
+                "records": [asdict(record) for record in run_log.records],
+                "scores": run_log.scores,
+                "evaluations_without_gain": run_log.evaluations_without_gain,
             }
             text = json.dumps(_sealed(content), indent=1)
             write_text_atomically(notes, text)
@@ -118,14 +118,14 @@ class Checkpoints:
         except OSError as error:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
-    def restore(self, state: TrainingState, journal: Journal) -> None:
-        """Bring state and journal to the newest checkpoint that is whole; they stay as they are where there is none.
+    def restore(self, state: TrainingState, run_log: RunLog) -> None:
+        """Bring state and run_log to the newest checkpoint that is whole; they stay as they are where there is none.
 
         A damaged checkpoint is passed over with a warning, and left as it is.
 
         Args:
             state: the training state, as it was before the first step; changed in place.
-            journal: an empty journal; changed in place.
+            run_log: an empty run_log; changed in place.
 
         Raises:
             CheckpointError: where there are checkpoints but none is whole.
@@ -143,7 +143,7 @@ class Checkpoints:
                 warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
             if differing := list(differences(content["identity"], self.identity)):
                 raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
-            _put_back(content, tensors, state, journal)
+            _put_back(content, tensors, state, run_log)
             return
         if damaged:
             raise CheckpointError(
@@ -175,15 +175,15 @@ def _step_of(path: Path) -> int:
     return int(OURS.fullmatch(path.name)[1])
 
 
-def _tensors(state: TrainingState, journal: Journal) -> dict[str, torch.Tensor]:
+def _tensors(state: TrainingState, run_log: RunLog) -> dict[str, torch.Tensor]:
     tensors = {f"weights.{number}": tensor for number, tensor in enumerate(state.parameters)}
     for number, moments in state.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
-    tensors |= {f"best.{number}": tensor for number, tensor in enumerate(journal.best_weights or ())}
+    tensors |= {f"best.{number}": tensor for number, tensor in enumerate(run_log.best_weights or ())}
     return {name: gather_full(tensor.detach()).cpu().contiguous() for name, tensor in tensors.items()}
 
 
-def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingState, journal: Journal) -> None:
+def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingState, run_log: RunLog) -> None:
     optimizer = state.optimizer.state_dict()
     optimizer["state"] = {}
     best = {}
@@ -200,12 +200,12 @@ def _put_back(content: dict, tensors: dict[str, torch.Tensor], state: TrainingSt
                 optimizer["state"].setdefault(int(number), {})[key[0]] = moment
     state.optimizer.load_state_dict(optimizer)
     state.step = content["step"]
-    journal.records = [StepRecord(**record) for record in content["records"]]
-    journal.scores = content["scores"]
-    losses = (score["validation_loss"] for score in journal.scores)
-    journal.best_loss = min(filter(math.isfinite, losses), default=math.inf)
-    journal.best_weights = [best[number] for number in sorted(best)] or None
-    journal.evaluations_without_gain = content["evaluations_without_gain"]
+    run_log.records = [StepRecord(**record) for record in content["records"]]
+    run_log.scores = content["scores"]
+    losses = (score["validation_loss"] for score in run_log.scores)
+    run_log.best_loss = min(filter(math.isfinite, losses), default=math.inf)
+    run_log.best_weights = [best[number] for number in sorted(best)] or None
+    run_log.evaluations_without_gain = content["evaluations_without_gain"]
 
 
 def _read(notes: Path) -> tuple[dict, dict[str, torch.Tensor]]:

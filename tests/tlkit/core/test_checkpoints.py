@@ -17,7 +17,7 @@ from small_models import weights_of
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from tlkit.checkpoints import CheckpointError, hold_folder, write_atomically
-from tlkit.checkpoints.folder import Checkpoints, Journal
+from tlkit.checkpoints.folder import Checkpoints, RunLog
 from tlkit.checkpoints.identity import identity_of
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, new_state, train
@@ -144,7 +144,7 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
         with torch.no_grad():
             state.parameters[0].fill_(step)
         (tmp_path / str(step)).mkdir()
-        Checkpoints(tmp_path / str(step), 1, {}).save(state, Journal())
+        Checkpoints(tmp_path / str(step), 1, {}).save(state, RunLog())
         for path in (tmp_path / str(step)).iterdir():
             path.rename(tmp_path / path.name)
         (tmp_path / str(step)).rmdir()
@@ -156,17 +156,17 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
     before, state.step = {path.name for path in tmp_path.iterdir()}, 0
     if restored is None:
         with pytest.raises(CheckpointError, match="is whole"):
-            checkpoints.restore(state, Journal())
+            checkpoints.restore(state, RunLog())
         restored = 0
     else:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            checkpoints.restore(state, Journal())
+            checkpoints.restore(state, RunLog())
         assert state.step == restored and bool((state.parameters[0] == restored).all())
         assert len(said) == bool(damages)
     assert {path.name for path in tmp_path.iterdir()} == before
     state.step += 1
-    checkpoints.save(state, Journal())
+    checkpoints.save(state, RunLog())
     kept = {
         f"step-{step:08d}.{suffix}" for step in {restored, restored + 1} - {0} for suffix in ("json", "safetensors")
     }

@@ -133,8 +133,8 @@ def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
 def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
     restore = Checkpoints.restore
 
-    def wrong(self, state, journal):
-        restore(self, state, journal)
+    def wrong(self, state, run_log):
+        restore(self, state, run_log)
         with torch.no_grad():
             state.parameters[0].view(-1)[0] += 1e-6
 
