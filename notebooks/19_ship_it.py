@@ -10,7 +10,7 @@
 # **You will be able to**
 #
 # - merge an adapter, prove that nothing changed, and serve the result on your own machine;
-# - write a regression test for a deployed model, and say how large a drop in quality it can see;
+# - write a regression test for a deployed model, and say how large a drop it can see;
 # - choose a number format, and log what shows a change after the release.
 #
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
@@ -98,8 +98,8 @@ print(f"{equal} of {len(pairs)} tensors are equal after loading")
 #
 # A model may write anything, but the program that calls it needs one of three names. So each answer is parsed and
 # validated, and if it is none of the three, it becomes `unknown` and goes to a person. The parser looks at the last
-# word only, because our server will repeat the question before the answer. (It does so for a Qwen model whose template
-# is not Qwen's.)
+# word only, because our server repeats the question before the answer. (It does so for a Qwen model whose template is
+# not Qwen's.)
 #
 # `answers` asks a model in memory, which tells us what the service should answer later.
 
@@ -198,6 +198,7 @@ def test_enough_answers_are_right():
         raise AssertionError(f"{right} of 20 right")
 
 
+# In an f-string, {DESKS = } writes the name and its value.
 head = f"import os\nfrom openai import OpenAI\n{DESKS = }\n{QUESTIONS = }\n{LEAST = }\n"
 functions = (messages, desk_of, ask, test_enough_answers_are_right)
 text = head + "\n".join(map(inspect.getsource, functions))
@@ -217,33 +218,31 @@ files = edited.save_pretrained(work / "desk-2")
 # ## Serve it, and ask over HTTP
 #
 # `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
-# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. In a
-# terminal you would start it with `transformers serve --host 127.0.0.1 --port 8000`. This is the *loopback* address,
-# which only programs on this machine can reach.
+# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. Its command
+# is `transformers serve --host 127.0.0.1 --port 8000`, where 127.0.0.1 is the *loopback* address, which only programs
+# on this machine can reach.
 #
 # `service` runs the same command on a free port and yields its address. The server stops at the end of the `with`
 # block, even after an error, and also if the kernel of this notebook dies. It loads the model that a request names, so
-# it can serve both folders. We ask the 20 questions ourselves, and then pytest tests each folder, as it would before a
-# release.
+# it can serve both folders. We ask the 20 questions ourselves, and then pytest tests each folder.
 #
 # **Will one space too many cost a few answers, or most of them?**
 
 # %%
 os.environ["NO_PROXY"] = "127.0.0.1"  # a proxy cannot reach this machine's loopback
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so that pytest starts faster
 command = [sys.executable, "-m", "pytest", "--color=no", "test_desk.py"]
-tested = {}
+questions, tested = [question for question, _ in QUESTIONS], {}
 with service(work) as url:
     client = OpenAI(base_url=url, api_key="none", timeout=60)
-    raw = [ask(client, "desk", question) for question, _ in QUESTIONS]
-    broken = ask(client, "desk-2", QUESTIONS[0][0])
+    raw = [ask(client, "desk", question) for question in questions]
+    broken = ask(client, "desk-2", questions[0])
     for name in ("desk", "desk-2"):
         env = os.environ | {"DESK_URL": url, "DESK_MODEL": name}
         options = {"cwd": work, "env": env, "capture_output": True, "text": True}
         tested[name] = subprocess.run(command, **options)
 
-same = [desk_of(text) for text in raw] == answers(
-    loaded, [question for question, _ in QUESTIONS]
-)
+same = [desk_of(text) for text in raw] == answers(loaded, questions)
 course.claim("Over HTTP it names the same desks as in memory", same)
 for name, run in tested.items():
     print(name, re.search(r"1 passed|\d+ of 20 right", run.stdout)[0], sep=": ")
@@ -253,21 +252,21 @@ print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
 # The test stops the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
 # began with a token that contains a space, such as ` Python`. If the prompt already ends with a space, the model has to
 # continue after a token that it never saw there, and mostly it ends the text at once. No error is raised and the
-# weights are perfect, so only a test that asks the *served* model can see the fault.
+# weights are perfect, so only a test that asks the *served* model sees the fault.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which number format?
 #
 # The weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
 # [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. We ask one question
-# at a time and show the median of the times and the slowest, because a mean hides the requests that users complain
-# about. **Which format is the smallest, which the fastest, and does quality suffer?**
+# at a time, without the server, and show the median and the slowest time, because a mean hides the requests that users
+# complain about. **Which format is the smallest, which the fastest, and does quality suffer?**
 
 # %% tags=["nbval-ignore-output"]
 nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
 formats = {"fp32": {"dtype": torch.float32}, "bf16": {"dtype": torch.bfloat16}}
 formats["4 bits"] = {"dtype": torch.float32, "quantization_config": nf4}
-measured, some = {}, held_out[::3]  # 25 questions
+measured, some = {}, held_out[::5]  # 15 questions
 for name, options in formats.items():
     model = AutoModelForCausalLM.from_pretrained(work / "desk", **options)
     hits, times = 0, []
@@ -276,13 +275,13 @@ for name, options in formats.items():
         hits += answers(model, [row.question]) == [row.desk]
         times.append(1000 * (time.perf_counter() - began))
     row = {"MB": model.get_memory_footprint() / 1e6, "median ms": np.median(times)}
-    measured[name] = row | {"slowest ms": max(times), "right of 25": hits}
+    measured[name] = row | {"slowest ms": max(times), "right of 15": hits}
 pd.DataFrame(measured).T.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # bf16 halves the weights. The 4 bits come to 5 MB with their scales and not to an eighth of fp32, because the embedding
 # stays in fp32 and is a fifth of this small model. A model of 7 billion parameters takes about 28, 14 and 4 GB. No
-# format loses quality here, though 25 questions are too few to see a small loss.
+# format loses quality here, though 15 questions are too few to see a small loss.
 #
 # Fewer bits need not be faster. 4-bit weights are unpacked before each product, and bf16 is fast only if the processor
 # can multiply in it. So measure on the machine that will run the service.
@@ -292,7 +291,7 @@ pd.DataFrame(measured).T.round(1)
 #
 # `transformers serve` is for few users. Without Python, people use llama.cpp or Ollama, which need the model as one
 # [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks an
-# adapter for each request, so you need not merge. These commands are **not run here**. They assume a merged SmolLM2 in
+# adapter for each request, so nothing is merged. These commands are **not run here**. They assume a merged SmolLM2 in
 # the folder `tickets` and its adapter in `adapter`, because llama.cpp does not know the small tokenizer of this course.
 #
 # ```text
@@ -348,8 +347,8 @@ print(ModelCard.load(work / "desk" / "README.md").content)
 # [drift](glossary.md#drift), some of these numbers change too.
 #
 # Suppose that a new web form strips all backticks from the questions. Our log has the answer to each request and the
-# model's [confidence](glossary.md#confidence), the probability of the likeliest first token. (Log date, length and
-# seconds as well.) **Which of the two will show the change?**
+# model's [confidence](glossary.md#confidence), the probability of the likeliest first token, which vLLM and llama.cpp
+# return if you ask for `logprobs`. **Which of the two will show the change?**
 
 
 # %%
@@ -374,9 +373,9 @@ print("right of 75, which the service does not know:", truth)
 # wrong desk. Only the *shares of the answers* show the change, because the desk for everything else gets more. This is
 # the shortcut of lesson 1, where backticks told the model that a question is about Rust.
 #
-# On 75 questions a shift like this may be chance, but not on a week's thousands. It shows that something has changed,
-# and not yet that the model is wrong. So label 50 of the new questions by hand, count the right answers, and add them
-# to the test.
+# Between two weeks of 75 questions a shift like this may be chance, but not between weeks of thousands. It shows that
+# something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand, count the right
+# answers, and add them to the test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

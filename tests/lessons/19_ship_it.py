@@ -36,7 +36,8 @@ assert weights[0].equals(weights[1])
 
 sizes = {name: row["MB"] for name, row in measured.items()}
 assert round(sizes["fp32"], 1) == 16.1 and round(sizes["bf16"], 1) == 8.1 and 4.7 < sizes["4 bits"] < 5.2
-assert [row["right of 25"] >= 20 for row in measured.values()] == [True] * 3
+hits = [row["right of 15"] for row in measured.values()]
+assert min(hits) >= 11 and max(hits) - min(hits) <= 1
 embedding = loaded.get_input_embeddings().weight.numel()
 assert round(100 * embedding / loaded.num_parameters()) in (19, 20)
 
