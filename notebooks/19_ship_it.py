@@ -330,11 +330,11 @@ data = ModelCardData(license="mit", language="en", model_name="desk", tags=["lor
 text = f"""---
 {data.to_yaml()}
 ---
-**For:** sorting English questions to the desks {", ".join(DESKS)}.
-**Not for:** other languages, or answers that nobody can correct.
-**Data:** 120 questions, 40 a desk. **Method:** LoRA, 60 steps, merged in fp32.
-**Tested:** on 75 held-out questions, {score}.
-**Fails:** on programming questions that show no code in backticks.
+- **For:** sorting English questions to the desks {", ".join(DESKS)}.
+- **Not for:** other languages, or answers that nobody can correct.
+- **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
+- **Tested:** on 75 held-out questions, {score}.
+- **Fails:** on programming questions that show no code in backticks.
 """
 ModelCard(text).save(work / "desk" / "README.md")
 print(ModelCard.load(work / "desk" / "README.md").content)
@@ -417,8 +417,8 @@ course.quiz("quiz19")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 19.1.** A model that reads support tickets answers with JSON, for example `{"crate": "tokio", "version":
 # "1.40.0", "system": null, "kind": "slow"}`. Write the parser that stands between the model and your program. It gets
-# the text of an answer and the set of allowed kinds. Other text may stand before and behind the JSON object, but that
-# text contains no braces. Return a dict with exactly these four keys. Return an empty dict if
+# the text of an answer and a list of the allowed kinds. Other text may stand before and behind the JSON object, but
+# that text contains no braces. Return a dict with exactly these four keys. Return an empty dict if
 #
 # - there is no valid JSON object, or one of the four keys is missing;
 # - the kind is not one of those allowed;

@@ -7,7 +7,7 @@ import course
 # %% [markdown]
 # A model that reads support tickets answers with JSON, for example `{"crate": "tokio", "version": "1.40.0", "system":
 # null, "kind": "slow"}`. Write the parser that stands between the model and your program. It gets the text of an answer
-# and the set of allowed kinds. Other text may stand before and behind the JSON object, but that text contains no
+# and a list of the allowed kinds. Other text may stand before and behind the JSON object, but that text contains no
 # braces. Return a dict with exactly these four keys. Return an empty dict if
 #
 # - there is no valid JSON object, or one of the four keys is missing;

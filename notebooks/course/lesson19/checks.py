@@ -6,7 +6,7 @@ from functools import partial
 from course.exercises import Quiz, Wrong, function_exercise, kind
 
 KEYS = ("crate", "version", "system", "kind")
-KINDS = {"crash", "slow", "wrong result"}
+KINDS = ["crash", "slow", "wrong result"]
 GOOD = {"crate": "tokio", "version": "1.40.0", "system": None, "kind": "slow"}
 
 
@@ -45,6 +45,7 @@ def _answers():
         ("for JSON that was cut off", written()[:-9]),
         ("for a missing key", json.dumps({key: GOOD[key] for key in KEYS if key != "system"})),
         ("for a kind that nobody allowed", written(kind="angry")),
+        ("for a kind that is a list", written(kind=["slow"])),
         ("for a version that is a number", written(version=1.4)),
         ("for a crate that is null", written(crate=None)),
         ("for a key too many", written(mood="angry")),
@@ -68,7 +69,7 @@ def _alike(given, expected):
 
 read_ticket = function_exercise(
     "ex19_1",
-    "the ticket, or an empty dict, for ten answers that a model may write",
+    "the ticket, or an empty dict, for eleven answers that a model may write",
     "`text.find('{')` and `text.rfind('}')` say where the object begins and ends. `json.loads` raises ValueError if "
     "what lies between is no JSON.",
     "Check one rule after the other and return {} where it fails. `isinstance(field, str | None)` is a check, too.",
