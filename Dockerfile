@@ -8,7 +8,7 @@ WORKDIR /srv/course
 COPY constraints.txt ./
 RUN python -m venv /srv/venv && pip install -q --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt torch
 COPY . .
-RUN pip install -q --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt -e ".[lab,qlora,demo]"
+RUN pip install -q --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt -e ".[lab,qlora,serve,demo]"
 RUN useradd --create-home student
 USER student
 RUN python -m tlkit doctor

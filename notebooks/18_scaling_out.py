@@ -452,4 +452,4 @@ course.check("ex18_1", enough_cards)
 
 # %% [markdown]
 # Previous: [17 · The leaderboard](17_leaderboard.ipynb) ·
-# Next: [20 · Your own project](20_your_own_project.ipynb)
+# Next: [19 · Ship it](19_ship_it.ipynb)

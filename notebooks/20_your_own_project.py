@@ -472,5 +472,5 @@ def not_tuned(runs):
 course.check("ex20_1", not_tuned)
 
 # %% [markdown]
-# Previous: [18 · Scaling out](18_scaling_out.ipynb) ·
+# Previous: [19 · Ship it](19_ship_it.ipynb) ·
 # Next: [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb)

@@ -89,7 +89,7 @@ def tried(end: str, python: str, folder: Path) -> Outcome:
     if here.returncode:
         return Outcome(end, python, tests=f"no such Python here: {here.stderr.strip().splitlines()[-1]}")
     interpreter = str(folder / ("Scripts" if os.name == "nt" else "bin") / "python")
-    for wanted in (("-e", ".[lab,qlora]", *ENDS[end]), TOOLS):
+    for wanted in (("-e", ".[lab,qlora,serve]", *ENDS[end]), TOOLS):
         done = uv("pip", "install", "--quiet", "--python", interpreter, *wanted)
         if done.returncode:
             return Outcome(end, python, tests="could not be installed", failed=(done.stderr.strip(),), date=today())

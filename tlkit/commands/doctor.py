@@ -21,6 +21,9 @@ MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlk
 SHOWN = ("torch", "transformers", "peft")  # on which the figures depend
 OPTIONAL = {
     "bitsandbytes": "qlora",
+    "openai": "lesson 19",
+    "fastapi": "lesson 19",
+    "uvicorn": "lesson 19",
     "voila": "live demo",
     "jupyterlab": "JupyterLab (any Jupyter opens the lessons)",
     "jupyterlab_widgets": "panels (they will show as text)",

@@ -1,5 +1,6 @@
 """What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
+import json
 import math
 
 PAD = -100
@@ -77,6 +78,23 @@ def finder(split=True, budget=True, at_edge=edge, best=min, elsewhere=any):
     return not_tuned
 
 
+def _whole_text(text, kinds):
+    """A ticket only where nothing stands around it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def _never_null(text, kinds):
+    ticket = _unguarded(text, kinds)
+    return ticket if all(ticket.values()) else {}
+
+
+def _unguarded(text, kinds):
+    return json.loads(text[text.find("{") : text.rfind("}") + 1])
+
+
 WRONG = {
     "ex11_1": [
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
@@ -101,6 +119,12 @@ WRONG = {
     "ex18_1": [
         (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
         (not_rounded, "cards come whole"),
+    ],
+    "ex19_1": [
+        (_whole_text, "for JSON with text around it, your function returns {}"),
+        (_never_null, "for a field that is null, your function returns {}"),
+        (_unguarded, "your function stopped"),
+        (lambda text, kinds: text, "a dict is asked for"),
     ],
     "ex20_1": [
         (finder(split=False), "full was tuned on the test split, and your function does not name full"),

@@ -1,0 +1,440 @@
+# %% [markdown] slideshow={"slide_type": "slide"}
+# # 19 · Ship it
+#
+# *How does a tuned model become a service that others can rely on?*
+#
+# A notebook that answers well is of little use to a colleague. In this lesson you turn an adapter into a folder that
+# any program can load, serve it over HTTP, and ask it as an application would. Then you guard it with a test, a card
+# and a log.
+#
+# **You will be able to**
+#
+# - merge an adapter, prove that nothing changed, and serve the result on your own machine;
+# - write a regression test for a deployed model, and say how large a drop it can see;
+# - choose a number format, and log what shows a change after the release.
+#
+# **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
+# [lesson 6](06_qlora.ipynb) for 4-bit weights.
+#
+# About 34 minutes.
+
+# %% slideshow={"slide_type": "subslide"}
+import inspect
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import mkdtemp
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import torch
+from huggingface_hub import ModelCard, ModelCardData
+from openai import OpenAI
+from scipy.stats import binom, binomtest
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+
+import course
+import tlkit as tl
+from course.lesson19.desk import desk_adapter
+from course.lesson19.service import service
+
+tl.setup()
+work = Path(mkdtemp())  # everything that we ship is written here
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## A model worth shipping
+#
+# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` contains
+# lesson 1's training, in which a LoRA adapter beside every linear layer learns from 120 questions in 60 steps.
+#
+# One thing is different. In lesson 1 a function of the notebook put the words `This is a question about` behind each
+# question, but whoever calls the service does not have our notebook. So the words go into the
+# [chat template](glossary.md#chat-template), which is saved with the tokenizer. A caller then sends nothing but the
+# question, and training and service cannot use different words.
+
+# %%
+DESKS = ["Python", "Rust", "other"]
+tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED, padding_side="left")
+tokenizer.chat_template = "{{ messages[-1]['content'] }} This is a question about"
+adapted, held_out = desk_adapter(tokenizer)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Merge it, and prove it
+#
+# One ordinary model is simpler to ship than a base model and an adapter, so we [merge](glossary.md#merging) the two.
+# Then we check two things: the merged model must give the same [logits](glossary.md#logit) as before, and the model
+# that is loaded from the saved folder must have the same weights.
+#
+# **Which of the two should hold exactly, and which only nearly?**
+
+# %%
+batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt")
+with torch.no_grad():
+    beside = adapted(**batch).logits
+    merged = adapted.merge_and_unload(safe_merge=True)  # stops at infinite weights
+    apart = (merged(**batch).logits - beside).abs().max().item()
+course.claim("The merged model gives the adapter's logits to 1e-3", apart < 1e-3)
+
+merged.save_pretrained(work / "desk")
+tokenizer.save_pretrained(work / "desk")
+loaded = AutoModelForCausalLM.from_pretrained(work / "desk", dtype=torch.float32)
+pairs = list(zip(merged.parameters(), loaded.parameters(), strict=True))
+equal = sum(torch.equal(*pair) for pair in pairs)
+print(f"{equal} of {len(pairs)} tensors are equal after loading")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order, and the logits agree only
+# nearly. Saving and loading round nothing, so every tensor must be equal.
+#
+# A larger model, such as one that turns support tickets into JSON, goes the same way, but it keeps the chat template of
+# its base model.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Validate every answer
+#
+# A model may write anything, but the program that calls it needs one of three names. So each answer is parsed and
+# validated, and if it is none of the three, it becomes `unknown` and goes to a person. The parser looks at the last
+# word only, because our server repeats the question before the answer. (It does so for a Qwen model whose template is
+# not Qwen's.)
+#
+# `answers` asks a model in memory, which tells us what the service should answer later.
+
+
+# %%
+def messages(question):
+    return [{"role": "user", "content": question}]
+
+
+def desk_of(text):
+    """The desk that an answer names, or "unknown"."""
+    word = (text.split() or [""])[-1]
+    return word if word in DESKS else "unknown"
+
+
+def prepared(questions):
+    chats = [messages(question) for question in questions]
+    prompts = tokenizer.apply_chat_template(chats, tokenize=False)
+    return tokenizer(prompts, padding=True, return_tensors="pt")
+
+
+def answers(model, questions):
+    batch = prepared(questions)
+    written = model.generate(**batch, max_new_tokens=3, do_sample=False)
+    ends = written[:, batch.input_ids.shape[1] :]
+    return [desk_of(t) for t in tokenizer.batch_decode(ends, skip_special_tokens=True)]
+
+
+right = int((held_out.desk == answers(loaded, held_out.question)).sum())
+low, high = binomtest(right, 75).proportion_ci(method="wilson")
+score = f"{right} of 75 right: {right / 75:.0%} ({low:.0%} to {high:.0%})"
+print(score)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The [Wilson interval](glossary.md#wilson-interval) is wide because 75 questions are few.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## How many questions does a test need?
+#
+# A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. A
+# deployed model needs one, because much can change: its weights, its template, its number format, the server. The test
+# asks $n$ held-out questions and fails if fewer than $k$ answers are right.
+#
+# A model that still gets 92% right will sometimes get a bad draw of questions. Its number of right answers has a
+# binomial distribution, so `binom.ppf(0.025, n, 0.92)` is the largest $k$ with which it fails in at most 2.5% of draws.
+#
+# **The test asks 20 questions. How far must the accuracy fall until the test fails in 80% of draws?**
+
+# %%
+true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
+least = {}
+figure, axes = plt.subplots(figsize=(7, 3.4), layout="constrained")
+for n in (20, 75, 300, 1000):
+    least[n] = int(binom.ppf(0.025, n, right / 75))
+    fails = binom.cdf(least[n] - 1, n, true)  # how often fewer than k are right
+    axes.plot(100 * true, 100 * fails, label=f"{least[n]} of {n} must be right")
+axes.axhline(80, color="gray", linestyle=":")
+axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of draws)")
+axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300")
+axes.legend(frameon=False)
+plt.show()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With 20 questions the curve reaches the dotted line only below 70%, so a drop from 92% to 80% usually passes. The
+# chance of noticing a real drop is the test's [power](glossary.md#power), and it grows slowly: to see half the drop,
+# you need about four times the questions.
+#
+# So use a short test at every start of the service, because it sees the faults that ruin everything, and a long one
+# before a new model replaces the old one. If both models get the *same* questions, you need fewer, because you can
+# compare them [in pairs](glossary.md#paired-difference).
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The test, and a broken release
+#
+# Here is the short test. `inspect.getsource` returns the text of a function, so the cell writes exactly the functions
+# that you see into a file, together with the questions and the threshold. The file needs only pytest, the client
+# `openai` and the address of a service, so you can take it along.
+
+# %%
+QUESTIONS = held_out.sample(20, random_state=0)[["question", "desk"]].values.tolist()
+LEAST = least[20]
+
+
+def ask(client, model, question):
+    options = {"model": model, "max_tokens": 3, "temperature": 0}
+    chat = client.chat.completions.create(messages=messages(question), **options)
+    return chat.choices[0].message.content
+
+
+def test_enough_answers_are_right():
+    client = OpenAI(base_url=os.environ["DESK_URL"], api_key="none", timeout=60)
+    right = 0
+    for question, desk in QUESTIONS:
+        right += desk_of(ask(client, os.environ["DESK_MODEL"], question)) == desk
+    if right < LEAST:
+        raise AssertionError(f"{right} of 20 right")
+
+
+# In an f-string, {DESKS = } writes the name and its value.
+head = f"import os\nfrom openai import OpenAI\n{DESKS = }\n{QUESTIONS = }\n{LEAST = }\n"
+functions = (messages, desk_of, ask, test_enough_answers_are_right)
+text = head + "\n".join(map(inspect.getsource, functions))
+size = (work / "test_desk.py").write_text(text, encoding="utf-8")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Now we need a broken release. Templates are often edited by hand, so the second folder has the same weights, but its
+# template has *one space more* at the end.
+
+# %%
+loaded.save_pretrained(work / "desk-2")
+edited = AutoTokenizer.from_pretrained(work / "desk")
+edited.chat_template += " "
+files = edited.save_pretrained(work / "desk-2")
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Serve it, and ask over HTTP
+#
+# `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
+# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. Its command
+# is `transformers serve --host 127.0.0.1 --port 8000`, where 127.0.0.1 is the *loopback* address, which only programs
+# on this machine can reach.
+#
+# `service` runs the same command on a free port and yields its address. The server stops at the end of the `with`
+# block, even after an error, and also if the kernel of this notebook dies. It loads the model that a request names, so
+# it can serve both folders. We ask the 20 questions ourselves, and then pytest tests each folder.
+#
+# **Will one space too many cost a few answers, or most of them?**
+
+# %%
+os.environ["NO_PROXY"] = "127.0.0.1"  # a proxy cannot reach this machine's loopback
+os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so that pytest starts faster
+command = [sys.executable, "-m", "pytest", "--color=no", "test_desk.py"]
+questions, tested = [question for question, _ in QUESTIONS], {}
+with service(work) as url:
+    client = OpenAI(base_url=url, api_key="none", timeout=60)
+    raw = [ask(client, "desk", question) for question in questions]
+    broken = ask(client, "desk-2", questions[0])
+    for name in ("desk", "desk-2"):
+        env = os.environ | {"DESK_URL": url, "DESK_MODEL": name}
+        options = {"cwd": work, "env": env, "capture_output": True, "text": True}
+        tested[name] = subprocess.run(command, **options)
+
+same = [desk_of(text) for text in raw] == answers(loaded, questions)
+course.claim("Over HTTP it names the same desks as in memory", same)
+for name, run in tested.items():
+    print(name, re.search(r"1 passed|\d+ of 20 right", run.stdout)[0], sep=": ")
+print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The test stops the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
+# began with a token that contains a space, such as ` Python`. If the prompt already ends with a space, the model has to
+# continue after a token that it never saw there, and mostly it ends the text at once. No error is raised and the
+# weights are perfect, so only a test that asks the *served* model sees the fault.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Which number format?
+#
+# The weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
+# [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. We ask one question
+# at a time, without the server, and show the median and the slowest time, because a mean hides the requests that users
+# complain about. **Which format is the smallest, which the fastest, and does quality suffer?**
+
+# %% tags=["nbval-ignore-output"]
+nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+formats = {"fp32": {"dtype": torch.float32}, "bf16": {"dtype": torch.bfloat16}}
+formats["4 bits"] = {"dtype": torch.float32, "quantization_config": nf4}
+measured, some = {}, held_out[::5]  # 15 questions
+for name, options in formats.items():
+    model = AutoModelForCausalLM.from_pretrained(work / "desk", **options)
+    hits, times = 0, []
+    for row in some.itertuples():
+        began = time.perf_counter()
+        hits += answers(model, [row.question]) == [row.desk]
+        times.append(1000 * (time.perf_counter() - began))
+    row = {"MB": model.get_memory_footprint() / 1e6, "median ms": np.median(times)}
+    measured[name] = row | {"slowest ms": max(times), "right of 15": hits}
+pd.DataFrame(measured).T.round(1)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# bf16 halves the weights. The 4 bits come to 5 MB with their scales and not to an eighth of fp32, because the embedding
+# stays in fp32 and is a fifth of this small model. A model of 7 billion parameters takes about 28, 14 and 4 GB. No
+# format loses quality here, though 15 questions are too few to see a small loss.
+#
+# Fewer bits need not be faster. 4-bit weights are unpacked before each product, and bf16 is fast only if the processor
+# can multiply in it. So measure on the machine that will run the service.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Other servers
+#
+# `transformers serve` is for few users. Without Python, people use llama.cpp or Ollama, which need the model as one
+# [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks an
+# adapter for each request, so nothing is merged. These commands are **not run here**. They assume a merged SmolLM2 in
+# the folder `tickets` and its adapter in `adapter`, because llama.cpp does not know the small tokenizer of this course.
+#
+# ```text
+# # llama.cpp: convert, store in about 4.8 bits a weight, serve   (not run here)
+# git clone https://github.com/ggml-org/llama.cpp
+# pip install -r llama.cpp/requirements.txt
+# python llama.cpp/convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
+# llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
+# llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
+#
+# # Ollama: a file named Modelfile with the two lines             (not run here)
+# #     FROM ./tickets-q4.gguf
+# #     PARAMETER temperature 0
+# ollama create tickets -f Modelfile
+# ollama run tickets "tokio 1.40 hangs on Windows 11"
+#
+# # vLLM: one base model, adapters chosen by the request's model  (not run here)
+# pip install vllm
+# vllm serve HuggingFaceTB/SmolLM2-135M-Instruct --host 127.0.0.1 --port 8000 \
+#     --enable-lora --max-lora-rank 8 --lora-modules tickets=./adapter
+# ```
+#
+# All of them answer at `/v1/chat/completions`, so a test like ours guards them too, and shows whether the template has
+# survived the conversion. By default none of them asks who is calling, so keep them on loopback until something in
+# front of them does.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The model card
+#
+# A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
+# tested on, and where it fails. It is the `README.md` of the folder. Its head is for programs, such as the search of
+# the Hugging Face hub.
+
+# %%
+data = ModelCardData(license="mit", language="en", model_name="desk", tags=["lora"])
+text = f"""---
+{data.to_yaml()}
+---
+- **For:** sorting English questions to the desks {", ".join(DESKS)}.
+- **Not for:** other languages, or answers that nobody can correct.
+- **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
+- **Tested:** on 75 held-out questions, {score}.
+- **Fails:** on programming questions that show no code in backticks.
+"""
+ModelCard(text).save(work / "desk" / "README.md")
+print(ModelCard.load(work / "desk" / "README.md").content)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## See when the questions change
+#
+# After the release nobody tells you the right answers, so you cannot log accuracy. Log numbers that need no answer key,
+# and compare each week with the week of the release. If the questions change, which is called
+# [drift](glossary.md#drift), some of these numbers change too.
+#
+# Suppose that a new web form strips all backticks from the questions. Our log has the answer to each request and the
+# model's [confidence](glossary.md#confidence), the probability of the likeliest first token, which vLLM and llama.cpp
+# return if you ask for `logprobs`. **Which of the two will show the change?**
+
+
+# %%
+def log_of(questions):
+    with torch.no_grad():
+        last = loaded(**prepared(questions)).logits[:, -1]
+    likeliest = last.softmax(-1).amax(-1)
+    return pd.DataFrame({"desk": answers(loaded, questions), "confidence": likeliest})
+
+
+logs = {"release": log_of(held_out.question)}
+logs["new form"] = log_of(held_out.question.str.replace("`", ""))
+weeks = {name: log.desk.value_counts(normalize=True) for name, log in logs.items()}
+weeks = pd.DataFrame(weeks)
+weeks.loc["confidence"] = {name: log.confidence.mean() for name, log in logs.items()}
+print(weeks.round(2).to_string())
+truth = [int((held_out.desk == log.desk.values).sum()) for log in logs.values()]
+print("right of 75, which the service does not know:", truth)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# No answer is `unknown` and the model is nearly as confident as before, although it now sends ten questions more to the
+# wrong desk. Only the *shares of the answers* show the change, because the desk for everything else gets more. This is
+# the shortcut of lesson 1, where backticks told the model that a question is about Rust.
+#
+# Between two weeks of 75 questions a shift like this may be chance, but not between weeks of thousands. It shows that
+# something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand, count the right
+# answers, and add them to the test.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - Ship one folder with merged weights, tokenizer, template and card. Compare the logits after the merge and the
+#   weights after loading.
+# - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
+#   drop of over 20 points.
+# - Validate every answer, and log what needs no answer key, above all the shares of the answers.
+#
+# ## Further reading
+#
+# - Mitchell et al. 2019, [Model Cards for Model Reporting](https://arxiv.org/abs/1810.03993)
+# - Breck et al. 2017, [The ML Test Score](https://research.google/pubs/pub46555/): 28 tests for models in production
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex19_1", 1)` gives the
+# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import course
+import tlkit as tl
+
+# %% [markdown]
+# **Quiz.** A regression test asks 20 questions and needs 16 right answers. The old release had 18 right, and the new
+# one has 16, so the test passes. What do you know?
+#
+# - **a** The new release is worse: its accuracy is 10 points lower.
+# - **b** The new release is as good as the old one.
+# - **c** Nothing is badly broken. A drop of several points may be there, and this test could not see it.
+# - **d** The threshold is too low. It should be 18, the result of the old release.
+
+# %%
+course.quiz("quiz19")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 19.1.** A model that reads support tickets answers with JSON, for example `{"crate": "tokio", "version":
+# "1.40.0", "system": null, "kind": "slow"}`. Write the parser that stands between the model and your program. It gets
+# the text of an answer and a list of the allowed kinds. Other text may stand before and behind the JSON object, but
+# that text contains no braces. Return a dict with exactly these four keys. Return an empty dict if
+#
+# - there is no valid JSON object, or one of the four keys is missing;
+# - the kind is not one of those allowed;
+# - the crate is not a string, or one of version and system is neither a string nor null.
+
+# %%
+import json
+
+
+def read_ticket(text, kinds):
+    """The four fields of a ticket, or an empty dict."""
+    # your code here
+
+
+course.check("ex19_1", read_ticket)
+
+# %% [markdown]
+# Previous: [18 · Scaling out](18_scaling_out.ipynb) ·
+# Next: [20 · Your own project](20_your_own_project.ipynb)

@@ -1,0 +1,50 @@
+"""Lesson 1's task and its training, for a tokenizer whose chat template asks the question."""
+
+import pandas as pd
+import torch
+from peft import LoraConfig, PeftModel, get_peft_model
+from torch.optim.lr_scheduler import LinearLR
+from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
+
+from tlkit import BUNDLED, DATA
+
+
+def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.DataFrame]:
+    """Train lesson 1's adapter: 120 questions, two epochs.
+
+    Args:
+        tokenizer: of the bundled model, padding on the left; its template writes what the answer follows.
+
+    Returns:
+        The adapted model, and 75 questions that it has not seen, each with its desk.
+    """
+    rust = pd.read_json(DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
+    general = pd.read_json(DATA / "questions/general.jsonl", lines=True)
+    general["desk"] = general.subject.map({"python": "Python"}).fillna("other")
+    picked = pd.concat([rust, general], ignore_index=True).groupby("desk").sample(65, random_state=0)
+    training = picked.groupby("desk").head(40).sample(frac=1, random_state=0)
+
+    torch.manual_seed(0)
+    lora = LoraConfig(lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
+    model = get_peft_model(AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32), lora)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    schedule = LinearLR(optimizer, 1, 0.05, 60)
+    for step in range(60):
+        start = 4 * (step % 30)
+        model(**_encoded(tokenizer, training[start : start + 4])).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return model.eval(), picked.groupby("desk").tail(25)
+
+
+def _encoded(tokenizer, rows):
+    """Questions with their answers, of which only the answers are labels."""
+    ends = [f" {desk}{tokenizer.eos_token}" for desk in rows.desk]
+    chats = [[{"role": "user", "content": question}] for question in rows.question]
+    prompts = tokenizer.apply_chat_template(chats, tokenize=False)
+    batch = tokenizer([a + b for a, b in zip(prompts, ends, strict=True)], return_tensors="pt", padding=True)
+    batch["labels"] = torch.full_like(batch.input_ids, -100)
+    for row, end in enumerate(tokenizer(ends)["input_ids"]):
+        batch["labels"][row, -len(end) :] = torch.tensor(end)
+    return batch

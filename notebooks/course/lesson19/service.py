@@ -1,0 +1,61 @@
+"""`transformers serve` on this machine, for as long as a `with` block runs."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# What `transformers serve` starts, and a thread that ends it when nobody holds the other end of its standard input
+# any more, which is so when the kernel was killed.
+SERVER = """
+import os, threading
+threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
+from transformers.cli.transformers import main
+main()
+"""
+
+
+@contextmanager
+def service(folder: Path, patience: float = 300) -> Iterator[str]:
+    """Serve the models of a folder on a free port of 127.0.0.1; stopped when the block ends, even by an error.
+
+    Args:
+        folder: where the models are, each in a folder that requests call by its name; also gets server.log.
+        patience: how many seconds the server may take to start.
+
+    Yields:
+        The address, as a client of OpenAI's API expects it.
+
+    Raises:
+        RuntimeError: if the server does not start.
+    """
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # 0: any port that is free
+        address = probe.getsockname()
+    command = [sys.executable, "-c", SERVER, "serve", "--host", address[0], "--port", str(address[1])]
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}  # it asks nobody anything
+    deadline = time.monotonic() + patience
+    with (
+        (folder / "server.log").open("w", encoding="utf-8") as log,
+        subprocess.Popen(
+            [*command, "--device", "cpu"], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log
+        ) as process,
+    ):
+        try:
+            while not answers(address):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"the server did not start: read {folder / 'server.log'}")
+                time.sleep(0.2)
+            yield "http://{}:{}/v1".format(*address)
+        finally:
+            process.kill()
+
+
+def answers(address: tuple[str, int]) -> bool:
+    """Whether anybody listens at an address."""
+    with socket.socket() as probe:
+        return probe.connect_ex(address) == 0
