@@ -20,10 +20,10 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
     "tlkit": (15_945, 706_000, 109),
-    "notebooks/course": (5_100, 236_000, 70),
-    "tests": (15_780, 762_000, 115),
+    "notebooks/course": (5_160, 236_500, 74),
+    "tests": (15_910, 767_000, 117),
 }
-LESSON_LINES = 8_800
+LESSON_LINES = 9_110
 MOST_NAMES = 51
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (21, 3_320), "tlkit.reports.charts": (11, 1_200)}
