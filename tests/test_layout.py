@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (15_945, 706_000, 109),
-    "notebooks/course": (5_160, 236_500, 74),
-    "tests": (15_910, 767_000, 117),
+    "tlkit": (15_910, 705_000, 108),
+    "notebooks/course": (5_290, 242_500, 75),
+    "tests": (15_980, 771_000, 118),
 }
 LESSON_LINES = 9_110
 MOST_NAMES = 51

@@ -4,7 +4,7 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -79,7 +79,8 @@ def load_corpus(
     In .txt and .md a blank line ends a document. The lines of a document are joined by a space, unless it has code in
     it (a fence, or a line indented by four spaces or a tab). In .jsonl, .json, .csv and .parquet every row is a
     document. Of documents with the same words the first is kept; the rest are shuffled and split 80/10/10, the same
-    way every time. In a folder, hidden files and folders and links to folders are left out.
+    way every time. A folder with files of rows named train, validation and test keeps these splits. In others, hidden
+    files and folders and links to folders are left out.
 
     Args:
         name: `rust`, `facts`, `general`, `kitchen`, or a path: a file or a folder of them, text in UTF-8. None: what
@@ -108,7 +109,9 @@ def load_corpus(
         raise FileNotFoundError(
             f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
         )
-    return split_documents(str(path), _read_path(path, text_column, ignore_keys))
+    return own_splits(path, lambda file: _read_column(file, text_column, ignore_keys)) or split_documents(
+        str(path), _read_path(path, text_column, ignore_keys)
+    )
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
@@ -224,13 +227,7 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     Raises:
         ValueError: where there are fewer than ten different documents.
     """
-    kept: dict[str, object] = {}
-    for document in documents:
-        kept.setdefault(single_spaced(str(document)), document)
-    kept.pop("", None)
-    unique = list(kept.values())
-    empty = sum(not str(document).strip() for document in documents)
-    repeats = len(documents) - empty - len(unique)
+    unique, repeats, empty = _without_repeats(documents)
     if len(unique) < 10:
         also = f", beside {repeats} that repeat them" if repeats else ""
         raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
@@ -238,6 +235,39 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     tenth = len(unique) // 10
     train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
     return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats, empty=empty)
+
+
+def _without_repeats(documents: Sequence) -> tuple[list, int, int]:
+    """Of documents with the same words the first; how many were there before, and how many without a word."""
+    kept: dict[str, object] = {}
+    for document in documents:
+        kept.setdefault(single_spaced(str(document)), document)
+    kept.pop("", None)
+    empty = sum(not str(document).strip() for document in documents)
+    return list(kept.values()), len(documents) - empty - len(kept), empty
+
+
+def own_splits(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:
+    """The splits that a folder has, as files of rows that are named train, validation and test.
+
+    Args:
+        folder: such a folder, or any other path.
+        read: what makes documents of a file.
+
+    Returns:
+        The corpus; None where there is no file named train.
+
+    Raises:
+        ValueError: where one of the others is missing, or a document stands in two splits.
+    """
+    there = sorted(folder.iterdir()) if folder.is_dir() else ()
+    files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
+    if "train" not in files:
+        return None
+    if missing := [split for split in SPLITS if split not in files]:
+        raise ValueError(f"{folder}: {files['train'].name} is there, {' and '.join(missing)} not: expected all three")
+    splits, repeats, empty = zip(*(_without_repeats(list(read(files[split]))) for split in SPLITS), strict=True)
+    return Corpus(str(folder), *map(tuple, splits), duplicates=sum(repeats), empty=sum(empty))
 
 
 def _python_reference() -> list[str]:

@@ -36,7 +36,7 @@ ASKED = (
     "documentation, feature request). null if not given."
 )
 TUNED = "Bug report to JSON."  # all that a tuned model is told
-SHOWN = ("t074", "t161", "t049", "t077", "t209")  # from training: short, of five kinds, some with a null
+SHOWN = (74, 161, 49, 77, 209)  # from training: short, of five kinds, some with a null
 BATCH, LIMIT = 8, 60  # reports in a step, tokens of an answer
 
 
@@ -64,7 +64,8 @@ for rate in (5e-4, 1e-3, 2e-3, 4e-3):
 
 def read(split: str) -> list[dict]:
     lines = (DATA / "tickets" / f"{split}.jsonl").read_text(encoding="utf-8").splitlines()
-    return [json.loads(line) for line in lines]
+    rows = [json.loads(line) for line in lines]
+    return [{"id": row["id"], "report": row["prompt"], **json.loads(row["completion"])} for row in rows]
 
 
 def answer_of(ticket: dict) -> str:
@@ -251,9 +252,9 @@ def record(folder: str, output: Path, run: Run) -> None:
     row |= {"prompt_tokens": "", "answer_seconds": "", "general_perplexity": ""}
     for split in run.asked:
         shown = SHOWN[: int(run.method.split()[1])] if run.method.startswith("shown") else ()
-        by_id = {ticket["id"]: ticket for ticket in read("train")}
+        by_number = {int(ticket["id"][-3:]): ticket for ticket in read("train")}
         task = TUNED if run.steps else ASKED
-        prompts = [prompt(tokenizer, t["report"], task, [by_id[name] for name in shown]) for t in read(split)]
+        prompts = [prompt(tokenizer, t["report"], task, [by_number[number] for number in shown]) for t in read(split)]
         row["prompt_tokens"] = round(sum(len(ids) for ids in tokenizer(prompts).input_ids) / len(prompts), 1)
         started = time.process_time()
         texts = write(model, tokenizer, prompts)

@@ -196,7 +196,7 @@ def test_the_explorer_takes_the_way_that_fits_and_says_what_takes_time(monkeypat
 
     panel = course.memory_explorer()
     monkeypatch.setattr(fitting, "estimate_memory", planted)
-    monkeypatch.setattr("tlkit.fitting.recommendation.estimate_memory", planted)
+    monkeypatch.setattr("course.panels.recommendation.estimate_memory", planted)
     control(panel, "Strategy").value = "lora"
     assert "Does not fit" in said(panel) and "estimating" in heard[0]
     control(panel, "What would make it fit?").click()

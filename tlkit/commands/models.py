@@ -48,6 +48,12 @@ class EvaluateOptions:
     """Model"""
 
     model: str | None = option(None, MODEL)
+    metric: str | None = option(
+        None,
+        "exact: all test questions are answered too, and compared to the letter (--task answer)",
+        choices=("exact",),
+    )
+    fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
     questions: str | None = option(None, "answer four-option questions, too: rust, general, or a .jsonl file of them")
 
 
@@ -147,6 +153,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
     from tlkit.devices import probe
+    from tlkit.evidence.answering import answer, exact_match, refuse_references
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
     from tlkit.fitting.placement import move_to_device
@@ -154,6 +161,10 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
 
     asked = load_questions(options.questions) if options.questions is not None else ()
     device, (profile, whole, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
+    fields = tuple(filter(None, (options.fields or "").split(",")))
+    if options.metric and not task.in_chat or fields and not options.metric:
+        raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
+    refuse_references(corpus.test if fields else (), fields)
     if classes is not None and asked:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     classes = agreed_classes(options.model, classes)
@@ -165,6 +176,9 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
         measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part).figures
+        if options.metric:
+            part.step(0, 0, f"answering {len(corpus.test)} questions")
+            measured = measured | exact_match(answer(loaded.model, loaded.tokenizer, corpus.test), fields)
         answers = None
         if asked:
             answers = answer_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat, progress=part)

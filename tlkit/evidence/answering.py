@@ -1,10 +1,12 @@
 """What a model answers: whether it stops by itself, how long it goes on, and whether the form is that asked for."""
 
+import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import pandas as pd
+from scipy.stats import binomtest
 
 from tlkit.examples.conversations import Conversation, prompt_of
 from tlkit.models import Continuation, continue_tokens
@@ -96,6 +98,51 @@ def answer(
     sampling = {"temperature": temperature, "seed": seed, "batch_size": batch_size}
     written = continue_tokens(model, tokenizer, prompts, new_tokens=room, **sampling)
     return Answering(tuple(conversations), tuple(written))
+
+
+def exact_match(answered: Answering, fields: Sequence[str] = ()) -> dict[str, float]:
+    """How many answers are right to the letter.
+
+    Args:
+        answered: what a model has answered.
+        fields: where given, answers are JSON objects, and right if each of these fields has the reference's value.
+
+    Returns:
+        The share `exact`, with its 95% Wilson interval (`exact_low`, `exact_high`); with fields also the share of
+        answers that are `valid` objects, and that of each field.
+    """
+    pairs = zip(answered.conversations, answered.written, strict=True)
+    table = pd.DataFrame([_matches(answer.text, asked.answer, fields) for asked, answer in pairs])
+    interval = binomtest(int(table.exact.sum()), len(table)).proportion_ci(method="wilson")
+    return table.mean().to_dict() | {"exact_low": interval.low, "exact_high": interval.high}
+
+
+def refuse_references(conversations: Iterable[Conversation], fields: Sequence[str]) -> None:
+    """Refuse conversations whose own answers lack a field that is to be compared.
+
+    Raises:
+        ValueError: naming conversation and field.
+    """
+    for asked in conversations:
+        if missing := [field for field in fields if field not in _object(asked.answer)]:
+            raise ValueError(f"conversation {asked.id!r}: its answer is no JSON object with {missing[0]!r}")
+
+
+def _matches(text: str, reference: str, fields: Sequence[str]) -> dict[str, bool]:
+    if not fields:
+        return {"exact": text.strip() == reference.strip()}
+    given, wanted = _object(text), _object(reference)
+    # As text: true is not 1.
+    right = {name: name in given and json.dumps(given[name]) == json.dumps(wanted[name]) for name in fields}
+    return {"valid": bool(given), **right, "exact": all(right.values())}
+
+
+def _object(text: str) -> dict:
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def has_form(form: str, text: str) -> bool | None:

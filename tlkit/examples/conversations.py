@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, refuse_special_tokens, split_documents
+from tlkit.corpus import SPLITS, Corpus, own_splits, refuse_special_tokens, split_documents
 from tlkit.rows import read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
@@ -79,7 +79,7 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
     Args:
         name: `rust` (questions about Rust in three splits, no topic in two of them), `general` (questions about other
             things, all of them in the test split), or a path to a .jsonl, .json, .csv or .parquet file, which is split
-            80/10/10.
+            80/10/10, or to a folder with such files named train, validation and test.
         ignore_keys: of rows and messages, that may be there all the same; all others are refused.
 
     Returns:
@@ -95,6 +95,8 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
     if name == "general":
         return Corpus("general", (), (), tuple(_read(folder / "general.jsonl")))
     path = Path(name)
+    if corpus := own_splits(path, lambda file: _read(file, ignore_keys)):
+        return corpus
     if not path.suffix:
         raise ValueError(f"conversations {str(name)!r}: expected rust, general, or a path to a file of rows")
     return split_documents(str(path), list(_read(path, ignore_keys)))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, single_spaced, split_documents
+from tlkit.corpus import SPLITS, Corpus, own_splits, single_spaced, split_documents
 from tlkit.examples.batches import PADDING, Examples, padding_token
 from tlkit.rows import read_rows
 from tlkit.settings import DATA
@@ -35,7 +35,8 @@ def load_labelled(
 
     Args:
         name: `rust` (the passages, whose 48 topics are grouped into 9 classes by `data/rust/classes.json`, in their
-            own splits), or a path to a .jsonl, .json, .csv or .parquet file, which is split 80/10/10.
+            own splits), or a path to a .jsonl, .json, .csv or .parquet file, which is split 80/10/10, or to a folder
+            with such files named train, validation and test.
         text_column: of the file; a name, as a key of JSON is.
         label_column: of the file; texts or whole numbers.
         ignore_keys: other columns that may be there; all others are refused.
@@ -54,9 +55,11 @@ def load_labelled(
         splits = ([(row["text"], label_of[row["topic"]]) for row in _rust(split)] for split in SPLITS)
         return Corpus("rust", *(tuple(Labelled(*pair) for pair in split) for split in splits))
     path = Path(name)
-    if not path.suffix:
+    corpus = own_splits(path, lambda file: _read(file, text_column, label_column, ignore_keys))
+    if corpus is None and not path.suffix:
         raise ValueError(f"texts with classes {str(name)!r}: expected rust, or a path to a file of rows")
-    corpus = split_documents(str(path), list(_read(path, text_column, label_column, ignore_keys)))
+    if corpus is None:
+        corpus = split_documents(str(path), list(_read(path, text_column, label_column, ignore_keys)))
     trained_labels = {document.label for document in corpus.train}
     if len(trained_labels) < 2:
         raise ValueError(f"{path}: {len(trained_labels)} classes in the training split: expected at least 2")

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import ipywidgets as ipw
 from matplotlib.figure import Figure
 
+from course.panels.recommendation import Recommendation, recommend
 from course.panels.views import Panel, View, button, choice, new_figure, on_change, row
 from tlkit.fitting.estimate import DTYPES, MemoryEstimate, estimate_memory
-from tlkit.fitting.recommendation import Recommendation, recommend
 from tlkit.memory import CARDS, in_units, virtual_device
 from tlkit.models import distinct_architectures
 from tlkit.names import CARD_SHARE, CLASSIC

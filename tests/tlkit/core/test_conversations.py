@@ -364,6 +364,19 @@ def test_a_file_is_split_and_repeats_are_left_out(tmp_path):
     assert corpus.duplicates == 1 and corpus.sha256 == load_conversations(path).sha256
 
 
+def test_the_bug_reports_are_what_their_datasheet_says():
+    corpus = load_conversations(DATA / "tickets")
+    splits = (corpus.train, corpus.validation, corpus.test)
+    assert [len(split) for split in splits] == [285, 74, 96] and not corpus.duplicates + corpus.empty
+    for key in (lambda one: one.topic, lambda one: one.id.partition("/")[0]):  # crates, writers
+        values = [{key(one) for one in split} for split in splits]
+        assert sum(map(len, values)) == len(set.union(*values))
+    for one in (one for split in splits for one in split):
+        answer = json.loads(one.answer)
+        assert list(answer) == ["crate", "version", "system", "kind"] and answer["crate"] == one.topic
+        assert all(answer[key] is None or answer[key] in one.question[0][1] for key in ("version", "system"))
+
+
 def test_the_bundled_conversations_are_what_their_datasheet_says():
     corpus, general = load_conversations(), load_conversations("general")
     everything = [one for split in (corpus.train, corpus.validation, corpus.test) for one in split]

@@ -64,6 +64,21 @@ def test_a_corpus_with_a_document_in_two_splits_cannot_be_made():
         Corpus("mine", ("One two.",), ("Three.",), ("One  two.",))
 
 
+def test_a_folder_with_splits_of_its_own_keeps_them(tmp_path):
+    splits = {"train": ["One.", "Two.", "One.", " "], "validation": ["Three."], "test": ["Four.", "Five."]}
+    for split, texts in splits.items():
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
+    corpus = load_corpus(tmp_path)
+    assert [*map(documents, [corpus])] == [["One.", "Two.", "Three.", "Four.", "Five."]] and len(corpus.test) == 2
+    assert (corpus.duplicates, corpus.empty) == (1, 1)
+    (tmp_path / "test.jsonl").write_text(json.dumps({"text": "Two."}))
+    with pytest.raises(ValueError, match="'Two.' is in train and in test"):
+        load_corpus(tmp_path)
+    (tmp_path / "test.jsonl").unlink()
+    with pytest.raises(ValueError, match="train.jsonl is there, test not"):
+        load_corpus(tmp_path)
+
+
 # Few words and much white space, so that documents repeat and are empty.
 texts = st.lists(st.text(alphabet="ab \n\t\u2028\u0085\ufeff", max_size=6), max_size=60)
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tlkit.cli import main
-from tlkit.evidence.answering import REFUSAL, Answering, answer, has_form
+from tlkit.evidence.answering import REFUSAL, Answering, answer, exact_match, has_form
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
@@ -181,6 +181,32 @@ def test_answers_are_judged_by_form_and_end():
     found = answers.summary()
     assert found["stopped"] == 0.75 and found["in_form"] == pytest.approx(2 / 3) and found["one_word_right"] == 0.5
     assert found["refused_wrongly"] == pytest.approx(1 / 3)
+
+
+def test_exact_matches_are_counted_to_the_letter_and_field_by_field():
+    wanted = ['{"a": 1, "b": null}', '{"a": true, "b": "x"}', '{"b": "x", "a": 2}', '{"a": 3, "b": "y"}']
+    texts = ['{"b": null, "a": 1}', '{"a": 1, "b": "x"}', ' {"b": "x", "a": 2}\n', "a is 3"]
+    answers = Answering(tuple(asked("", one) for one in wanted), tuple(map(written, texts)))
+    assert exact_match(answers)["exact"] == 0.25
+    shares = exact_match(answers, ("a", "b"))
+    half = 1.959964 * math.sqrt(2 * 2 / 4 + 1.959964**2 / 4) / (4 + 1.959964**2)  # Wilson's interval around the middle
+    interval = {"exact_low": pytest.approx(0.5 - half, rel=1e-6), "exact_high": pytest.approx(0.5 + half, rel=1e-6)}
+    assert shares == {"valid": 0.75, "a": 0.5, "b": 0.75, "exact": 0.5} | interval
+
+
+def test_the_metric_counts_the_answers_to_all_test_questions(three_blocks, tmp_path, capsys):
+    for split in ("train", "validation", "test"):
+        rows = [{"prompt": f"{split} {number}?", "completion": json.dumps({"n": number})} for number in range(4)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    line = ["evaluate", "--model", three_blocks, "--task", "answer", "--corpus", str(tmp_path), "--json"]
+    assert main([*line, "--metric", "exact", "--fields", "n"]) == 0
+    figures = json.loads(capsys.readouterr().out)
+    model = load_model(three_blocks)
+    answers = [answer(model.model, model.tokenizer, [one]).written[0].text for one in load_conversations(tmp_path).test]
+    assert figures["exact"] == sum(text.strip() == f'{{"n": {n}}}' for n, text in enumerate(answers)) / 4
+    assert figures["corpus"]["test"] == 4 and figures["exact_low"] <= figures["exact"] <= figures["exact_high"]
+    for wrong in (["--fields", "n"], ["--metric", "exact", "--fields", "m"]):
+        assert main([*line, *wrong]) == 2, "without the metric, and a field that no reference has"
 
 
 @pytest.mark.parametrize(
