@@ -295,7 +295,7 @@ course.claim("Corrected, at most 5% of tables show a difference", corrected <= 0
 spread = {(a, b): (by_seed[b] - by_seed[a]).std() for a, b in combinations(seven, 2)}
 spread = pd.Series(spread).sort_values()
 print(spread.iloc[[0, 10, 20]].round(4).to_string())
-print(f"mean of the variances, as a standard deviation: {(spread**2).mean() ** 0.5:.4f}")
+print(f"square root of the mean variance: {(spread**2).mean() ** 0.5:.4f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With so few numbers, chance alone makes some of these spreads small and others large. `tl.compare_pairs` therefore
@@ -315,7 +315,8 @@ print(pairs.loc[~pairs.separated, columns].round(1).to_string(index=False))
 
 # %%
 shown = pairs[pairs["first"] != "bitfit"]
-names, color = shown["first"] + " - " + shown["second"], np.where(shown.separated, "C0", "C1")
+names = shown["first"] + " - " + shown["second"]
+color = np.where(shown.separated, "C0", "C1")
 chart, axes = plt.subplots(figsize=(9, 4.4), layout="constrained")
 axes.hlines(names, shown.low, shown.high, color=color)
 axes.scatter(shown.difference, names, color=color)
