@@ -96,8 +96,8 @@ plt.show()
 #
 # where $\rho$ is the *correlation* of their answers: 1 if both models are right on the same questions, and 0 if the
 # answers of one say nothing about those of the other. A hard question is hard for both, so $\rho$ is almost always
-# positive. But the table does not say who answered which question, so we take $\rho = 0$, which makes our intervals too
-# wide rather than too narrow.
+# positive. The table does not say who answered which question, so we take $\rho = 0$ and get intervals that are too wide
+# rather than too narrow.
 #
 # With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. If you pick one pair after seeing the
 # scores of the first ten, you have implicitly looked at all of their pairs, so $m$ is 45. The next cell takes the two
@@ -160,10 +160,8 @@ plt.show()
 # How much do we lose because $\rho$ is unknown? The first row answered 694 questions correctly and the tenth 648. As in
 # lesson 13, let $b$ be the number of questions that only the first gets right, and $c$ the number that only the other
 # gets right. The table tells us $b - c = 46$, but not $b + c$, on how many questions the two disagree. We try four
-# values. The paired difference of a question is 1, −1 or 0, so its spread follows from $b + c$, and then $\rho$ from the
-# formula above.
-#
-# The cell gives the lower end of the interval twice: for a pair that was chosen beforehand, and corrected for 45 pairs,
+# values. The difference of a question is 1, −1 or 0, so its spread follows from $b + c$, and $\rho$ from the formula
+# above. We give the lower end of the interval twice: for a pair that was chosen beforehand, and corrected for 45 pairs,
 # because we picked this one after seeing the table. **In how many of the four cases does each exclude zero?**
 
 # %%
@@ -210,7 +208,7 @@ print(f"so one run has a standard deviation of {one_run:.1f} points")
 # therefore has a standard deviation of $0.6 / \sqrt 2 = 0.4$ points.
 #
 # Another seed also changes the order of the batches and the first values of the adapters, so it should matter more. We
-# draw new scores for all rows, with 0.4 points and with two guesses.
+# draw new scores with 0.4 points and with two guesses.
 
 # %%
 for deviation in (0.4, 1, 2):
@@ -249,8 +247,7 @@ every.loc[chosen].round(1)
 # A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
 # is at least as good in both and better in one. Sorted by memory, these are the rows that score higher than all rows
 # before them. But scores are uncertain, so we let every row take the test again, 2,000 times, and draw its new score
-# independently of the others. (The published scores already contain chance, so these draws are no probabilities that a
-# row is best.)
+# independently of the others.
 #
 # **Predict first.** The most accurate row is on the published front. In what share of these draws will it
 # still be there?
@@ -294,7 +291,7 @@ plt.show()
 # `miss-default` is always on the front: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. (The cheapest
 # row of all is there by definition.) The most accurate row needs 25.6 GB and is there in fewer than half of the draws,
 # because any of the 59 cheaper rows may overtake it. So the table tells you how to save memory, but not how to gain the
-# last points. Other seeds would add their own chance.
+# last points. (The shares are no probabilities: the published scores already contain chance, and seeds would add more.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
@@ -358,13 +355,8 @@ print(apart[["first", "second"]].to_string(index=False))
 audit.table[["name", "value", "low", "high", "rank"]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the five pairs with the last row can. The other five share the rank "tied 1-5". On the command line, the same
-# audit also plans questions and seeds:
-#
-# ```
-# python -m tlkit audit table.csv --metric accuracy --items 1319
-# ```
-#
+# Only the five pairs with the last row can. The other five rows share the rank "tied 1-5". On the command line, the same
+# audit is `python -m tlkit audit table.csv --metric accuracy --items 1319`, and also plans questions and seeds.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What may be concluded
@@ -376,9 +368,7 @@ audit.table[["name", "value", "low", "high", "rank"]].round(3)
 # | IA3 gains a lot from other settings. | how good a method is once it is tuned. |
 # | `miss-default` needs the least memory among the better rows. | how much another seed would change. |
 #
-# The authors say themselves that accuracies [fluctuate from run to
-# run](https://github.com/huggingface/peft/pull/2984). The cheapest improvement would be to publish the answers to each
-# question.
+# The cheapest improvement would be to publish the answers to each question.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
