@@ -301,7 +301,7 @@ print(f"square root of the mean variance: {(spread**2).mean() ** 0.5:.4f}")
 # With so few numbers, chance alone makes some of these spreads small and others large. `tl.compare_pairs` therefore
 # uses all of them: it takes the mean of the 21 variances, or the pair's own where that is larger, because one strategy
 # may really vary more than the others. For the same reason it counts only three degrees of freedom here. For a single
-# pair it gives the interval that you wrote.
+# pair, and documents of equal length, it gives the interval that you wrote.
 #
 # Two strategies are *separated* if and only if the corrected interval of their difference excludes zero.
 # **Predict first.** How many of the 21 pairs are separated?
