@@ -60,6 +60,7 @@ plan = {
     "score": "nats_per_token",
     "shares": {"test": 0.25, "validation": 0.1, "train": 0.1},
     "rates": {"bitfit": [1e-2, 3e-2, 1e-1], "lora": [3e-3, 1e-2, 3e-2]},
+    "lora": {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"},
     "epochs": 1,
     "seeds": 3,
     "worthwhile": 0.1,  # in the unit of the score
@@ -75,7 +76,7 @@ plan = {
 # - Otherwise the study cannot tell, and the report says so.
 #
 # A *strategy* is a function that gets the untouched model and returns what is to be trained. For another question, write
-# one and add it to the dictionary. The two that the plan's `rates` name are compared.
+# one and add it to the dictionary, with its settings in the plan. The two that `rates` names are compared.
 
 # %%
 # YOURS: the strategies, by the names that the plan uses
@@ -88,8 +89,7 @@ def bitfit(model):
 
 
 def lora(model):
-    options = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
-    return get_peft_model(model, options)
+    return get_peft_model(model, LoraConfig(**plan["lora"]))
 
 
 strategies = {"full": lambda model: model, "bitfit": bitfit, "lora": lora}
@@ -193,7 +193,7 @@ datasheet
 
 # %% tags=["check-seal"]
 # YOURS: None at first, and the hash of your plan once somebody else has it
-noted = "5c6010ff37ee5d775134a770162060abdf9f43dcef4f518383c59cef592fed34"
+noted = "417307162aa7a8f428ed55d001cf99f933c122ec8c981b24885445e19ee37259"
 
 rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
 plan["data_sha256"] = hashlib.sha256(rows.encode()).hexdigest()
