@@ -373,8 +373,8 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is
-# roughly a distance. If the batches agree, a parameter moves by about one learning rate a step; if they contradict one
-# another, the average gradient is small and the parameter hardly moves.
+# roughly a distance: if the batches agree, a parameter moves by about one learning rate a step, and if they contradict
+# one another, it hardly moves.
 #
 # But the rate is no upper limit. After 10,000 steps without a gradient, $m$ takes a tenth of a new one and $\sqrt{v}$
 # only $\sqrt{0.001}$, about a thirtieth, so the parameter moves by about three learning rates. After 100 steps this
@@ -386,7 +386,7 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### Ten steps by hand
 #
-# Now all the pieces are there: the loss, its gradient, and the rule that turns the gradient into new parameters.
+# Now all the pieces are there: the loss, its gradient, and the rule.
 
 # %%
 by_hand = copy.deepcopy(model)
@@ -432,7 +432,6 @@ halved = math.exp(before - after) > 2
 course.claim("On unseen text, perplexity is more than halved", halved)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree. Since perplexity is the exponential of the loss, a difference of losses is a *factor* of perplexity.
 # Without `zero_grad`, torch would add each gradient to all earlier ones, and no error message would tell you.
 #
 # ## Key ideas

@@ -72,8 +72,8 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Overfitting cannot explain the first row, because nothing had been trained yet. The first training loss belongs to the
-# same untouched model, and it says that the perplexity is 101. The two are 7.8 nats apart. Nor does a model with a
-# perplexity of 254,801 write fluent English. So the model was fine, and the evaluation was not.
+# same untouched model, and says that the perplexity is 101. Nor does a model with a perplexity of 254,801 write fluent
+# English. So the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline? (One nat is a rule of
 # thumb, for texts of more than a few tokens.)
@@ -157,8 +157,8 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 # Both load the same pretrained file. The reports suspect the tokenizer or the transfer to the graphics card.
 #
 # **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses, with the same
-# probability for every token, has a perplexity equal to the size of its vocabulary, and Qwen2's has 151,936 tokens. The
-# next cell tries this on our small model.
+# probability for every token, has a perplexity equal to the size of its vocabulary, for Qwen2 151,936. The next cell
+# tries this on our small model.
 
 # %%
 torch.manual_seed(0)
@@ -255,8 +255,8 @@ print(f"{trained:,} of {total:,} parameters ({trained / total:.0%})")
 print(f"gradients: {4 * trained / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and `layers.2`
-# in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, which the report calls
+# You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and so on, so
+# all 24 layers were frozen. Three *tensors* are left, which the report calls
 # parameters. They hold 272 million parameters, 43% of this model, whose head was not tied. The report calculates 12
 # bytes of gradients for three
 # parameters, and says that this is why the run fits the card. In truth the gradients take 1.09 GB.
@@ -320,8 +320,8 @@ course.claim(
 # down, and one for the parameter's own gradient. Freezing saves the third. The second is still needed in all blocks,
 # because the gradient has to reach the norm in block 0. So at best three products become two, 1.5 times less.
 #
-# *Traffic.* With only 32 tokens in a step, much time goes into reading and writing parameters. Both passes read 4 bytes
-# for each parameter. A *trained* one moves many more:
+# *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Both passes read 4 bytes for each. A
+# *trained* one moves many more:
 #
 # | what moves a trained parameter's numbers | bytes |
 # | --- | --- |
@@ -381,8 +381,7 @@ print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1
 # ## Key ideas
 #
 # - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts
-#   and the whole of what is trained (3).
-# - Loading, selection and evaluation fail silently, so each needs a check of its own.
+#   and the whole of what is trained (3). These faults are silent.
 # - A ranking needs text and seeds (4), and a speed-up needs an explanation in operations and bytes (5).
 #
 # ## Further reading

@@ -53,7 +53,7 @@ def new_model():
 # $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \sum_{k=1}^{n} \frac{T_k}{T}\, g_k$$
 #
 # Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
-# of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss. Like $g$, it has one number for each parameter.
+# of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
 # not, because the question has no labels (-100) and answers differ in length. To imitate that, only the first 16 tokens
@@ -94,9 +94,9 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. So in the
-# plain mean each token of the second card counts 4.2 times as much as one of the first, and no error tells you. So
-# divide by the tokens of the *whole* batch, a number that the cards exchange before the backward pass.
+# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. In the plain
+# mean each token of the second card counts 4.2 times as much as one of the first, and no error tells you. So divide by
+# the tokens of the *whole* batch, a number that the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -177,9 +177,9 @@ seven.round(1)
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. (Activations come
 # on top: each card has those of its own rows.)
 #
-# Stages 1 and 2 send no more than DDP. DDP runs both halves of the ring on gradients. ZeRO-1 and 2 stop after the first
-# half, when each card has the finished gradients of one part. The card updates the weights of this part, and the second
-# half hands out the new *weights* instead of the gradients. So the update's time shrinks to an $n$-th as well.
+# Stages 1 and 2 send no more than DDP, which runs both halves of the ring on gradients. They stop after the first half,
+# when each card has the finished gradients of one part. The card updates the weights of this part, and the second half
+# hands out the new *weights* instead of the gradients. So the update's time shrinks to an $n$-th as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
@@ -322,9 +322,9 @@ losses.round(4)
 # They agree but for rounding. With FSDP the first card holds half of the 16.15 MB of weights, and half of AdamW's two
 # averages.
 #
-# Make this comparison before any long run: the same rows, no dropout, a few steps on one card and on two. If losses
-# differ, look for a plain mean over unequal shares. `Trainer`, which `accelerate launch` starts without a change,
-# divides by the tokens of all cards, because `average_tokens_across_devices` is on by default.
+# Make this comparison before any long run, without dropout. If losses differ, look for a plain mean over unequal shares.
+# `Trainer`, which `accelerate launch` starts without a change, divides by the tokens of all cards, because
+# `average_tokens_across_devices` is on by default.
 #
 # On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below, which this page
 # cannot run, makes FSDP of it. With `bf16` the cards compute in bf16 and keep their parts in fp32. To save the model,
@@ -356,7 +356,7 @@ fsdp_config:
 #
 # We estimate a step for 1.5 billion parameters with bf16 gradients on H100s. Each computes 400 TFLOP/s, about 40% of
 # what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter. We also assume that
-# every card has a link of its own, at the full rate that its maker states.
+# every card has a link of its own, at the stated rate.
 # **Over which links are eight cards at least four times as fast as one?**
 
 
@@ -401,8 +401,8 @@ speed.round(2)
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
 # at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for the others. With $p$
-# cards and a batch cut into $m$ micro-batches, each card is idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four cards
-# and four micro-batches, 16% for sixteen.
+# cards and $m$ micro-batches, each card is idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four of both, 16% for
+# sixteen micro-batches.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
