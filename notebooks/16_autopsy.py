@@ -256,9 +256,8 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and so on, so
-# all 24 layers were frozen. Three *tensors* are left, which the report calls
-# parameters. They hold 272 million parameters, 43% of this model, whose head was not tied. The report calculates 12
-# bytes of gradients for three
+# all 24 layers were frozen. Three *tensors* are left, which the report calls parameters. They hold 272 million
+# parameters, 43% of this model, whose head was not tied. The report calculates 12 bytes of gradients for three
 # parameters, and says that this is why the run fits the card. In truth the gradients take 1.09 GB.
 #
 # **Check 3, count:** do the parts that are said to be trained add up, in parameters, to the number that is given?

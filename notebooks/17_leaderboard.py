@@ -43,10 +43,10 @@ axes.set_title("The first ten of 63 (blue) lie between 52.6% and 49.1%")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each bar is one *experiment*: a method with certain settings. Most methods are relatives of LoRA, which you need not
-# know here. All fine-tune Llama-3.2-3B, a model with 3.2
-# billion parameters, for 5,000 steps on maths problems with solutions. The score is the share of the 1,319 test
-# questions of GSM8K, also school maths, that the model then answers correctly. The table comes from [peft's
+# Each bar is one *experiment*: a method with certain settings. Most methods are relatives of LoRA that you need not
+# know here. All fine-tune Llama-3.2-3B, a model with 3.2 billion parameters, for 5,000 steps on maths problems with
+# solutions. The score is the share of the 1,319 test questions of GSM8K, also school maths, that the model then answers
+# correctly. The table comes from [peft's
 # repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (commit 5d602fd, Apache-2.0).
 #
 # **Predict first.** Ten rows make 45 pairs. How many pairs of the first ten can be told apart, if the only chance that

@@ -279,10 +279,10 @@ print(f"untouched: {before.mean():.2f} ± {half:.2f} {plan['score']}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of [lesson 4](04_full_fine_tuning.ipynb), with one document in each step. The seed decides the first
-# values of the adapters and the order of the documents. Each strategy gets the same number of rates, scored on
-# validation text, because a strategy with more trials would have more chances to look good. **Which rate will win for
-# each of them?**
+# The loop is that of [lesson 4](04_full_fine_tuning.ipynb), with one document in each step (for batches, take the
+# collator of [lesson 11](11_your_data.ipynb)). The seed decides the first values of the adapters and the order of the
+# documents. Each strategy gets the same number of rates, scored on validation text, because a strategy with more trials
+# would have more chances to look good. **Which rate will win for each of them?**
 
 
 # %% tags=["nbval-ignore-output"]
