@@ -53,8 +53,8 @@ print("|".join(words))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *embedding* is a table with one row of 192 numbers for each token of the vocabulary, and to embed a text means to
-# look up its rows. So far both occurrences of ` argument` have the same vector. The blocks add to each vector where its
-# token stands and which tokens come before it.
+# look up its rows. So far both occurrences of ` argument` have the same vector. The blocks add to each vector what its
+# token learns from the tokens before it.
 
 # %%
 table = model.get_input_embeddings().weight
@@ -64,8 +64,7 @@ print(f"table {tuple(table.shape)}, embedded text {tuple(x.shape)}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### One block
 #
-# All blocks have the same structure. Here is one. Blue boxes hold parameters, white boxes
-# only compute.
+# All blocks have the same structure. Blue boxes hold parameters, white boxes only compute.
 
 # %%
 transformer_block(model)
@@ -90,28 +89,43 @@ def norm(x, g):
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # **Attention.** Three linear layers turn each token into a *query* (what it looks for), a *key* (what it can be found
-# by) and a *value* (what it hands over). The product of a query with each key says how well the two fit. The
-# [softmax](glossary.md#softmax) turns these products into weights, by taking the exponential of each and dividing by
-# their sum. So the weights are positive and add up to one, and with them the values are averaged:
+# by) and a *value* (what it hands over). The dot product of a query with each key says how well the two fit. The
+# [softmax](glossary.md#softmax) turns these scores into weights, by taking the exponential of each and dividing by
+# their sum. With the weights the values are averaged:
 #
 # $$\mathrm{attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_h}} + M\right) V$$
 #
 # The model does this four times side by side, in four *attention heads*, so a token can look for four things at once.
-# In each, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$. Without $\sqrt{d_h}$ the products would
-# grow with the width, and nearly all weight would fall on one token. $M$ is the [causal
-# mask](glossary.md#causal-mask): 0 for a token itself and all before it, and $-\infty$ for later ones, whose weight
-# becomes zero. Without the mask, a token could read the very token that it has to predict.
+# In each, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and $\sqrt{d_h}$ keeps the scores from
+# growing with this width. Here are the weights of one head, for the first four tokens and still without $M$.
+
+# %%
+part = model.model.layers[0].self_attn
+normed = norm(x[0], model.model.layers[0].input_layernorm.weight)
+q = F.linear(normed, part.q_proj.weight, part.q_proj.bias)[:4, :48].detach()
+k = F.linear(normed, part.k_proj.weight, part.k_proj.bias)[:4, :48].detach()
+scores = q @ k.T / math.sqrt(48)  # (4, 4): a row for each query
+print(scores.softmax(-1).numpy().round(2))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Each row says where one token looks, and adds up to one. But the first token also looks at later ones. So it could
+# read the very token that it has to predict. $M$, the [causal mask](glossary.md#causal-mask), prevents this. It is 0
+# for a token itself and all before it, and $-\infty$ for later ones, whose weight becomes zero:
+
+# %%
+may_look = torch.ones(4, 4, dtype=torch.bool).tril()
+print(scores.masked_fill(~may_look, -torch.inf).softmax(-1).numpy().round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Nothing so far says where a token stands. *Rotary embedding* turns pairs of coordinates of queries and keys by an
-# angle that is proportional to the position, each pair at a speed of its own. The product of two turned vectors depends
-# on the positions only through their *difference*, so a head can look for "one token back" anywhere. One more detail:
-# keys and values have only two heads, and each serves two query heads (*grouped-query attention*).
+# angle that is proportional to the position, each pair at a speed of its own. Then the dot product depends on the
+# positions only through their *difference*. As a check, we put one query and one key at every position. **Do positions
+# 5 and 3 give the same score as 15 and 13?**
 
 
 # %%
 def rotate(x):
-    """x: (texts, heads, tokens, 48); coordinate i is paired with coordinate i + 24."""
+    """x: (…, tokens, 48); coordinate i is paired with coordinate i + 24."""
     position = torch.arange(x.shape[-2])[:, None]
     angle = position * 10_000 ** (-torch.arange(24) / 24)
     a, b = x.chunk(2, dim=-1)
@@ -119,6 +133,16 @@ def rotate(x):
     return torch.cat(turned, dim=-1)
 
 
+query, key = rotate(q[1].expand(22, 48)), rotate(k[1].expand(22, 48))
+for one, other in [(5, 3), (15, 13), (15, 3)]:
+    print(f"positions {one} and {other}: {query[one] @ key[other]:.3f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# They do, so a head can look for "two tokens back" anywhere. Now all heads together. One more detail: keys and values
+# have only two heads, and each serves two query heads (*grouped-query attention*).
+
+
+# %%
 def attention(x, part):
     """x: (texts, tokens, 192). Also returns the weights of every head."""
     q, k, v = (  # each becomes (texts, heads, tokens, 48)
@@ -137,7 +161,8 @@ def attention(x, part):
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # **The MLP** widens each vector from 192 to 512 numbers, lets a *gate* decide how much of each passes, and narrows it
-# again. Without the gate, two linear layers in a row could do no more than one. This form is called SwiGLU:
+# again. (Two linear layers in a row could do no more than one, so something else has to stand between them.) This form
+# is called SwiGLU:
 #
 # $$\mathrm{mlp}(x) = W_{\text{down}}\,\bigl(\mathrm{SiLU}(W_{\text{gate}}\,x) \odot W_{\text{up}}\,x\bigr),
 # \qquad \mathrm{SiLU}(z) = \frac{z}{1 + e^{-z}}$$
@@ -152,10 +177,10 @@ def mlp(x, part):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The whole model
 #
-# After the last block comes one more norm. Then the model's [head](glossary.md#head), which is no attention head,
-# multiplies each vector with one row of 192 numbers for every token of the vocabulary. This gives a score for each
-# token, its [*logit*](glossary.md#logit), so the logits of our sentence have the shape (1, 22, 4096). Here these rows
-# are the embedding table itself: the head is *tied* to it.
+# After the last block comes one more norm. Then the model's [head](glossary.md#head), which is no attention head, takes
+# the dot product of each vector with one row for each token of the vocabulary. This gives a score for each token, its
+# [*logit*](glossary.md#logit), so the logits have the shape (1, 22, 4096). Here these rows are the embedding table
+# itself: the head is *tied* to it.
 
 
 # %%
@@ -181,8 +206,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A softmax turns the logits at each place into 4,096 probabilities for the next token. To *generate* text, append the
-# likeliest token and ask again. `generate` does the same, but keeps the keys and values of earlier tokens in a *KV
-# cache*, while our loop computes them anew for each token.
+# likeliest token and ask again. (`generate` also keeps the keys and values of earlier tokens, in a *KV cache*.)
 
 # %%
 text = tokenizer("The first argument is the name of the", return_tensors="pt").input_ids
@@ -193,9 +217,8 @@ print(tokenizer.decode(text[0]))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### What two heads look at
 #
-# Your forward pass also returns the attention weights of every head. The second half of our sentence repeats much of
-# the first, and these two heads seem to help the model to copy it. Each row is a token, and the darker a cell, the more
-# it looks there.
+# The second half of our sentence repeats much of the first, and these two heads seem to help the model to copy it. Each
+# row is a token, and the darker a cell, the more it looks there.
 
 # %% tags=["check-heads"]
 fig, panels = plt.subplots(1, 2, figsize=(10, 5.4), sharey=True, layout="constrained")
@@ -242,10 +265,9 @@ print(f"whole model: weight {weight:.2f}, probability {probability:.2f}")
 print("without it: weight {:.2f}, probability {:.2f}".format(*copying_without(2, 0)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The *attention* follows the explanation in part: without the left head, the right head gives ` is` 0.54 of its weight
-# and not 0.67. The *prediction* does not follow it, because the model is as sure of ` is` as before. The right head
-# alone may be enough, or the grammar of the sentence; this run cannot tell. Attention shows where a head looks, and
-# only a prediction without the head shows whether that mattered.
+# Without the left head, the right head's weight on ` is` falls from 0.67 to 0.54, but the model is as sure of ` is` as
+# before. The rest of that weight may be enough, or the grammar of the sentence; this run cannot tell. Attention shows
+# where a head looks, and only a prediction without the head shows whether that mattered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
@@ -267,16 +289,13 @@ torch.testing.assert_close(losses.mean(), model(ids, labels=ids).loss)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A perplexity of 4.4 means that, on average, the model was as unsure as somebody who chooses among 4.4 equally likely
-# tokens.
-#
-# The library computes the same loss from `labels=`, and shifts them itself. If you shift them as well, you train the
-# model to predict the token after next.
+# tokens. The library computes the same loss from `labels=`, and shifts them itself.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part B: a training step
 #
-# Training repeats one step: take a batch of text, compute its loss, find out how each parameter should change to lower
-# it, and change all of them a little.
+# Training repeats one step: compute the loss of a batch of text, find out how each parameter should change to lower it,
+# and change all of them a little.
 #
 # ### Loss and gradient
 #
@@ -299,9 +318,8 @@ gradients = torch.autograd.grad(loss, list(model.parameters()))
 print(f"loss {loss:.2f}, {sum(g.numel() for g in gradients):,} numbers in the gradient")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The [gradient](glossary.md#gradient) has one number for each parameter: how fast the loss rises when this parameter
-# rises. [Backpropagation](glossary.md#backpropagation) computes all of them in one pass, from the loss down to the
-# embedding.
+# The [gradient](glossary.md#gradient) says for each parameter how fast the loss rises when this parameter rises.
+# [Backpropagation](glossary.md#backpropagation) computes all of it in one pass, from the loss down to the embedding.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### AdamW
@@ -355,20 +373,20 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is
-# roughly a distance. If the batches agree, a parameter moves by about one learning rate a step; if they contradict one
-# another, the average gradient is small and the parameter hardly moves.
+# roughly a distance: if the batches agree, a parameter moves by about one learning rate a step, and if they contradict
+# one another, it hardly moves.
 #
 # But the rate is no upper limit. After 10,000 steps without a gradient, $m$ takes a tenth of a new one and $\sqrt{v}$
 # only $\sqrt{0.001}$, about a thirtieth, so the parameter moves by about three learning rates. After 100 steps this
 # does not happen yet, because $1-\beta_2^t$ still enlarges $v$ tenfold.
 #
-# Step 1 moves *every* parameter by a full learning rate, on the evidence of one batch. So longer runs begin with a
-# smaller rate, the *warm-up* of [lesson 4](04_full_fine_tuning.ipynb).
+# Step 1 moves *every* parameter by a full learning rate, so longer runs begin with a smaller rate, the *warm-up* of
+# [lesson 4](04_full_fine_tuning.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### Ten steps by hand
 #
-# Now all the pieces are there: the loss, its gradient, and the rule that turns the gradient into new parameters.
+# Now all the pieces are there: the loss, its gradient, and the rule.
 
 # %%
 by_hand = copy.deepcopy(model)
@@ -414,7 +432,6 @@ halved = math.exp(before - after) > 2
 course.claim("On unseen text, perplexity is more than halved", halved)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree. Since perplexity is the exponential of the loss, a difference of losses is a *factor* of perplexity.
 # Without `zero_grad`, torch would add each gradient to all earlier ones, and no error message would tell you.
 #
 # ## Key ideas

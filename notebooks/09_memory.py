@@ -5,8 +5,8 @@
 #
 # The published experiment that this course examines ran out of memory on a card of 8 GB. Its reports explain that by a
 # table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a
-# table adds up tensors that never exist at the same time. A step runs out of memory at one moment, and only what exists
-# at that moment counts.
+# table adds up tensors that need not exist at the same time: when the gradients are complete, the activations are gone.
+# A step runs out of memory at one moment, and only what exists at that moment counts.
 #
 # **You will be able to**
 #
@@ -82,7 +82,8 @@ plt.show()
 # - At the turn, the [**logits**](glossary.md#logit) appear. The loss computes log-probabilities from them, and the
 #   backward pass begins with the gradients of both. For a moment three tensors of this size exist: this is the peak.
 # - In the **backward pass** each block uses and frees its activations, while the **gradients** of its weights appear.
-# - The **optimizer step** updates the weights, and then the gradients are freed.
+# - The **optimizer step** updates the weights, and then the gradients are freed. ("Temporary" is what an operation makes
+#   for itself, and frees.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Every kind by hand
@@ -142,8 +143,8 @@ course.claim(
 (pd.DataFrame({"by hand, MiB": by_hand, "counted, MiB": most}) / MiB).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every kind is right, and yet the sum is 6% larger than the peak, because no weight has a gradient yet when the loss is
-# computed. In the published table the same fault hides the cause, as you will see.
+# Every kind is within 3%, and yet the sum is 6% larger than the peak, because no weight has a gradient yet when the loss
+# is computed.
 #
 # One token costs 15 kB in each block and 121 kB in all eight, as much as 30 thousand fp32 weights. When memory runs
 # out, ask first which of the two groups is too large: a smaller batch lowers only what belongs to tokens, and a
@@ -200,9 +201,9 @@ plt.show()
 # With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist.
 #
 # The gradient of the embedding even exists three times there, because this model is tied: it uses one table both to
-# read tokens and to predict them. Predicting gives a gradient of the table at the start of the backward pass. It has to
-# wait as "temporary" until reading gives another at the very end, and then torch adds the two into a third. So we can
-# calculate the peak:
+# read tokens and to predict them. The head gives the table a first gradient at the start of the backward pass. It waits
+# as "temporary" until the lookup gives a second at the very end, and for a moment torch holds both and their sum. So we
+# can calculate the peak:
 
 # %%
 parameters, table = 494_032_768, 151_936 * 896  # the table: tokens x width
@@ -273,15 +274,14 @@ recipes
 #   bf16 copies of its weights for the backward pass, so with very few tokens autocast needs *more* than fp32.
 # - **Pure bf16** halves everything, at a price: 96% of the parameters did not move at all. Between 0.0625 and 0.125,
 #   for example, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again, in every step.
-# - **The master copy** mends this, but takes 2 + 4 + 12 = 18 bytes for each parameter, 2 more than fp32. (With 16-bit
-#   gradients, as in the ZeRO paper, it is 2 + 2 + 12 = 16.) It saves activations, and time on hardware that computes in
+# - **The master copy** mends this, but takes 2 + 4 + 12 = 18 bytes for each parameter, 2 more than fp32 (with 16-bit
+#   gradients, as in the ZeRO paper, 2 + 2 + 12 = 16). It still saves activations, and time on hardware that computes in
 #   bf16.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Which one do you get? `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Since
-# version 5 of transformers, `from_pretrained` keeps the dtype of the checkpoint, which is bf16 for most models (fp16 for
-# ours). So with most models `bf16=True` trains *pure* bf16. If you train all parameters, load with
-# `dtype=torch.float32`.
+# Which one do you get? `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most
+# checkpoints are stored in bf16 (ours in fp16), and version 5 of transformers loads them as they are stored. So with
+# most models `bf16=True` trains *pure* bf16. If you train all parameters, load with `dtype=torch.float32`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
@@ -291,8 +291,8 @@ recipes
 # Llama-7B on torch's `meta` device, which stores shapes only. **How much memory do its weights need, and how much the
 # step?**
 #
-# All 32 blocks are alike, so we trace models of two and of four blocks. Their difference is two blocks, and the other
-# 30 are 15 times as much.
+# All 32 blocks are alike, so we trace models of two and of four blocks, with rows of 512 tokens. Their difference is a
+# pair of blocks, and the 30 blocks that are missing are 15 such pairs.
 
 
 # %%
@@ -321,8 +321,9 @@ for size in (1, 2):
 # activations, which grow with rows and length.
 #
 # **What the count leaves out.** It knows torch's tensors. The driver, scratch space inside kernels, and gaps between
-# tensors come on top, so leave 15% of a card free. A card of 24 GB reports about 23.65 GiB, of which 20 remain: one row
-# fits, and two rows are too close to the limit. On a card, torch keeps the count for you:
+# tensors come on top. How much that is differs from case to case, so this course plans with 85% of a card, as a rule of
+# thumb. A card of 24 GB reports about 23.65 GiB, and 0.85 · 23.65 is 20 GiB: one row fits, and two rows do not. On a
+# card, torch keeps the count for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()

@@ -5,8 +5,8 @@
 #
 # Three reports describe one experiment: Qwen2-0.5B, a language model with 494 million parameters, is adapted to text
 # about Rust by four strategies. Their losses fell, but most of their conclusions do not hold. Every fault is one that
-# you could make tomorrow, and each left a trace that a reader could have seen without running anything. Each of the
-# five symptoms gives you one check, and in the exercise the five become a program.
+# you could make tomorrow, and each left a trace that a reader could have seen. Each of the five symptoms gives you one
+# check, and in the exercise the five become a program.
 #
 # **You will be able to**
 #
@@ -43,8 +43,11 @@ def new_model():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *Python report* used PyTorch and transformers. The *Rust CUDA report* and the *Rust hybrid report* used Candle, a
-# library for the language Rust; the hybrid program continues on the CPU when the card is out of memory. All three are
-# dated 15 November 2025. We have their full text, and "the source" below is that of the programs that produced them.
+# library for the language Rust; the hybrid program continues on the CPU when the card is out of memory. The reports of
+# 15 November 2025, and the programs that produced them ("the source" below), are in a [public
+# repository](https://github.com/galvin-SH/GPT-2-Transfer-Learning/tree/f669a2a2ec68eccb18966719d698159803118666)
+# (commit f669a2a): `python_version/CUDA_TEST_RESULTS.md`, `RUST_CUDA_TEST_RESULTS.md` and
+# `RUST_HYBRID_GPU_CPU_RESULTS.md`.
 #
 # At each symptom, **write your diagnosis down before you run the next cell.**
 
@@ -69,10 +72,11 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Overfitting cannot explain the first row, because nothing had been trained yet. The first training loss belongs to the
-# same untouched model, and it says that the perplexity is 101. The two are 7.8 nats apart. Nor does a model with a
-# perplexity of 254,801 write fluent English. So the model was fine, and the evaluation was not.
+# same untouched model, and says that the perplexity is 101. Nor does a model with a perplexity of 254,801 write fluent
+# English. So the model was fine, and the evaluation was not.
 #
-# **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline?
+# **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline? (One nat is a rule of
+# thumb, for texts of more than a few tokens.)
 #
 # **What can an evaluation do wrong, if training is right?** The next picture shows what the source did.
 
@@ -85,8 +89,8 @@ pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
 # how well the model guesses the token *after* the next one, which it never learned. Training was right, because it left
 # the shift to the model.
 #
-# To see what this does, we train our model on seven blocks for ten epochs, and score it in both ways on these blocks
-# and on other text about Rust. **How will the four perplexities move?**
+# We train our model on seven blocks for ten epochs, and score it in both ways on these blocks and on other text about
+# Rust. **How will the four perplexities move?**
 
 
 # %%
@@ -118,11 +122,13 @@ names += ["other text", "other text, shifted twice"]
 scores = pd.DataFrame(rows, columns=names)
 
 # %%
-scores.plot(logy=True, figsize=(8, 3.8), style=["o-", "o--", "s-", "s--"])
-plt.xlabel("epochs on seven blocks")
-plt.ylabel("perplexity (logarithmic)")
-plt.title("On the learned blocks, one figure falls to 1 and the other explodes")
-plt.legend(loc=(0.62, 0.08))
+axes = scores.plot(logy=True, figsize=(8, 3.8), style=["o-", "o--", "s-", "s--"])
+axes.get_legend().remove()
+for name, last in scores.iloc[-1].items():
+    axes.annotate(f"  {name}", (10, last), va="center")
+axes.set(xlim=(-0.3, 16), xticks=range(0, 11, 2), ylabel="perplexity")
+axes.set_xlabel("epochs on seven blocks")
+axes.set_title("On the learned blocks, one figure falls to 1 and the other explodes")
 plt.show()
 
 # %%
@@ -136,9 +142,8 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
 # leaves for the one after that. So as the training loss goes to zero, the faulty perplexity goes up, most of all on
-# text that was learned. The report's model may well have overfitted, as ours did, whose correct perplexity on other
-# text nearly doubles. But the report's numbers do not show that. The printed warning is check 1 as a function, from
-# [lesson 4](04_full_fine_tuning.ipynb). It finds such an evaluation before the first step.
+# text that was learned. The report's model may well have overfitted, as ours did, but the report's numbers do not show
+# that. The printed warning is check 1 as a function, from [lesson 4](04_full_fine_tuning.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -152,8 +157,8 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 # Both load the same pretrained file. The reports suspect the tokenizer or the transfer to the graphics card.
 #
 # **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses, with the same
-# probability for every token, has a perplexity equal to the size of its vocabulary, and Qwen2's has 151,936 tokens. The
-# next cell tries this on our small model.
+# probability for every token, has a perplexity equal to the size of its vocabulary, for Qwen2 151,936. The next cell
+# tries this on our small model.
 
 # %%
 torch.manual_seed(0)
@@ -166,11 +171,13 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault, because here everything says that the model knows nothing: the evaluation, the first losses,
-# which lie near the 11.9 of guessing, and the text, which is noise. (Two first losses are 1.5 nats below the
-# evaluation, more than check 1 allows: each run drew random weights of its own.) Our random models are worse than
+# It is another fault, because here everything says that the model knows nothing: the evaluation, whose logarithm is
+# 12.9, the first losses, near the 11.9 of guessing, and the text, which is noise. Our random models are worse than
 # guessing, too, and no two are alike, while a file gives the same model each time. So in both programs the pretrained
 # weights never arrived.
+#
+# (Two of the first losses are 1.5 nats below the evaluation, so check 1 rings here as well, for a block of only 4 tokens
+# and weights that each run drew anew. Go through all checks before you name a fault.)
 #
 # **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
 
@@ -192,8 +199,8 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Candle's call fills the variables that exist. The program called it *before* it built the model, when there were none,
-# so the call filled nothing and succeeded.
+# Candle's call fills the variables that exist. The program called it *before* it built the model, so it filled nothing
+# and succeeded.
 #
 # **Check 2, loading:** is the baseline below the size of the vocabulary?
 
@@ -207,7 +214,7 @@ course.claim(
 # | freeze embeddings | 290/291 (99.7%) | 646,471 | 206,584 | 3 |
 # | full fine-tuning | 291/291 (100%) | 896,122 | 303,045 | 4 |
 #
-# The report draws a law from its table: with little data, less is more.
+# The report concludes that with little data, less is more.
 #
 # **Which strategy improved most between the two columns?**
 
@@ -218,10 +225,9 @@ factors = first / [64_249, 104_839, 206_584, 303_045]
 factors.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# None did: all four fell to a third, so the order after epoch 20 is the order that was there after epoch 1. Each
-# strategy loaded the model afresh, so by symptom 2 each began with random weights of its own. And each was scored on a
-# block of 4 tokens, which has only three predictions. So the ranking may show four random draws and nothing about the
-# strategies.
+# None did: all four fell to a third, and their order was there after the first epoch. Each strategy loaded the model
+# afresh, so by symptom 2 each began with random weights of its own. And each was scored on a block of 4 tokens, which
+# has only three predictions. So the ranking may show four random draws and nothing about the strategies.
 #
 # **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`. We
 # apply it to Qwen2's shapes, without weights.
@@ -249,9 +255,9 @@ print(f"{trained:,} of {total:,} parameters ({trained / total:.0%})")
 print(f"gradients: {4 * trained / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and `layers.2`
-# in `layers.20` to `layers.23`, so all 24 layers were frozen. Three *tensors* are left, which the report calls
-# parameters. They hold 272 million parameters, 43% of the model. The report calculates 12 bytes of gradients for three
+# You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and so on, so
+# all 24 layers were frozen. Three *tensors* are left, which the report calls parameters. They hold 272 million
+# parameters, 43% of this model, whose head was not tied. The report calculates 12 bytes of gradients for three
 # parameters, and says that this is why the run fits the card. In truth the gradients take 1.09 GB.
 #
 # **Check 3, count:** do the parts that are said to be trained add up, in parameters, to the number that is given?
@@ -266,8 +272,8 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # | said to be best | adapter layers | freeze lower layers |
 #
 # Suppose that everything else had been right. The record of [lesson 15](15_comparison.ipynb) holds the same four
-# strategies (`last_layers` are the "adapter layers") with 40 test documents and three seeds. We rank the four on one
-# document with one seed, as the reports did, which makes 120 reports of 137 tokens on average.
+# strategies (`last_layers` are the "adapter layers") with 40 test documents and three seeds. Ranking the four on one
+# document with one seed makes 120 reports of 137 tokens on average.
 #
 # **How many different rankings will the 120 reports publish?** Four strategies allow 24.
 
@@ -290,8 +296,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On all documents together, `full` is best. But four in ten reports name another winner, and a few name `last_layers`,
-# which has the highest mean loss. So a ranking needs many documents, several seeds, and an interval for each
-# difference, as in lesson 15.
+# which has the highest mean loss. So a ranking needs many documents, several seeds, and intervals of differences.
 #
 # **Check 4, sample:** from how many tokens and seeds is each score?
 
@@ -303,8 +308,8 @@ course.claim(
 # | full fine-tuning | 100% | 254.28 |
 # | adapter layers | 6.05% | 17.72, "14.3 times faster" |
 #
-# The "adapter layers" are the last two blocks and, because of the trap of lesson 7, 45 norms as well, the lowest of
-# them in block 0. The report explains the speed by the few trained parameters.
+# The "adapter layers" are the last two blocks, plus 45 norms that a name rule caught by accident (lesson 7). The lowest
+# of these norms is in block 0. The report explains the speed by the few trained parameters.
 #
 # **A step consists of arithmetic, and of moving numbers between memory and processor. By how much can each shrink, if
 # 94% of the parameters are frozen?**
@@ -312,19 +317,21 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Arithmetic.* Lesson 7 counted three products for each parameter: one in the forward pass, one that hands the gradient
 # down, and one for the parameter's own gradient. Freezing saves the third. The second is still needed in all blocks,
-# because the gradient has to reach the norm in block 0.
+# because the gradient has to reach the norm in block 0. So at best three products become two, 1.5 times less.
 #
-# *Traffic.* With only 32 tokens in a step, much time goes into reading and writing parameters. Both passes read 4 bytes
-# for each parameter. A *trained* one moves many more:
+# *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Both passes read 4 bytes for each. A
+# *trained* one moves many more:
 #
 # | what moves a trained parameter's numbers | bytes |
 # | --- | --- |
 # | the backward pass writes the gradient | 4 |
 # | clipping reads it for the norm, then reads and writes it | 12 |
 # | AdamW by default: eight small operations, each reads its tensors and writes its result | 80 |
-# | the same with `fused=True`, in one operation | 28 |
+# | the same with `fused=True`: one operation reads four tensors and writes three | 28 |
 #
-# Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and 44 with a fused optimizer.
+# The eight are weight decay (8 bytes), the first average (12), the second (8 + 12), its root (8), the root's correction
+# (8), $\varepsilon$ (8), and the update (16). Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and
+# 44 with a fused optimizer.
 
 # %%
 P, head = 494_032_768, 151_936 * 896  # all parameters; those of the tied head
@@ -345,37 +352,35 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A step is limited by arithmetic, traffic or both, so
-# the speed-up should lie between 1.5 and 7.5, or 5 with a fused optimizer. The few trained parameters do not explain
-# 14.3.
+# So arithmetic can explain a speed-up of 1.5, and traffic one of 7.5, or of 5 with a fused optimizer. The few trained
+# parameters do not explain 14.3.
 #
 # **Check 5, speed:** is the speed-up within what arithmetic and traffic can save?
-#
-#
-#
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
 # Was the cheap run fast, or the expensive one slow? **How long should a full step take on the reports' card?** An RTX
-# 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB.
+# 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB. Full fine-tuning needs at least 16 bytes
+# for each parameter, and two temporary copies of the largest gradient, that of the head ([lesson 9](09_memory.ipynb)).
 
 # %%
 for name, seconds in {"full": 254.28, "as published": 17.72}.items():
     moved = cost.loc[name, "traffic, default"] / 1e9
     print(f"{name}: {moved:.1f} GB take {moved / 288:.2f} s at 288 GB/s;", end=" ")
     print(f"published: {seconds / 140:.2f} s")
-needed = 16 * P + 2 * 4 * head  # lesson 9: two more copies of one gradient
+needed = 16 * P + 2 * 4 * head
 print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cheap step took 0.1 s longer than its traffic, which other costs explain, such as starting each operation. With
-# the same 0.1 s on top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. Nor does it
-# fit a card of 8 GB. On Windows, the driver can move what does not fit into main memory, and each step then waits for
-# it. That would explain the slow steps, but it is a *hypothesis* that we cannot test without that machine.
+# The cheap step took 0.1 s longer than its traffic, perhaps to start thousands of small operations. With the same 0.1 s
+# on top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. Nor does it fit a card of 8
+# GB. On Windows, the driver can move what does not fit into main memory, and each step then waits for it. That would
+# explain the slow steps, but it is a *hypothesis* that we cannot test without that machine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts
-#   and the whole of what is trained (3).
-# - Loading, selection and evaluation fail silently, so each needs a check of its own.
+#   and the whole of what is trained (3). These faults are silent.
 # - A ranking needs text and seeds (4), and a speed-up needs an explanation in operations and bytes (5).
 #
 # ## Further reading

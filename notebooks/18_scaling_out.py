@@ -4,7 +4,7 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU, and exchange numbers in every step. Two processes on a laptop do the same, so you need no GPU here.
+# each GPU. Two processes on a laptop do the same, so you need no GPU here.
 #
 # **You will be able to**
 #
@@ -31,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
-from course.lesson18.pictures import ring_scheme
+from course.lesson18.pictures import ring_scheme, zero_scheme
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -45,29 +45,27 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two cards make one gradient
 #
-# In *data parallel* training, [DDP](glossary.md#ddp) in torch, every card has a copy of the whole model and takes some
-# rows of the batch. After the backward pass the cards combine their gradients, and each makes the same update, so the
-# copies stay equal.
+# In *data parallel* training, [DDP](glossary.md#ddp) in torch, every card has a copy of the model and takes some rows of
+# the batch. After the backward pass the cards combine their gradients, and all make the same update.
 #
 # The loss is a mean over tokens, so its gradient is a mean as well, and can be computed in parts:
 #
 # $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \sum_{k=1}^{n} \frac{T_k}{T}\, g_k$$
 #
 # Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
-# of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss. Like $g$, it has one number for each parameter.
+# of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
 # not, because the question has no labels (-100) and answers differ in length. To imitate that, only the first 16 tokens
 # of the second card's rows keep their labels.
 #
-# Here one process plays both cards in turn. `num_items_in_batch` tells a model of transformers by what number to divide
-# the sum of its losses. **How long is the error of the plain mean, compared with the right gradient: 1%, 10%, or more
-# than a third?**
+# Here one process plays both cards. `num_items_in_batch` tells a model of transformers by what to divide the sum of its
+# losses. **How far is the plain mean from the right gradient, compared with its length: 1%, 10%, or more than a third?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
-# three batches of 8 rows: in the last 4 of each, the second card's, from token 16 on
-labels.view(3, 8, 64)[:, 4:, 16:] = -100
+for start in (4, 12, 20):  # the second card's four rows in each batch of eight
+    labels[start : start + 4, 16:] = -100
 
 
 def gradient(rows, labels, divisor):
@@ -77,14 +75,18 @@ def gradient(rows, labels, divisor):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
+def shares(cards):
+    """The rows and the labels of each card, from the first batch."""
+    return list(zip(inputs[:8].chunk(cards), labels[:8].chunk(cards), strict=True))
+
+
 model = new_model()
-batch = inputs[:8], labels[:8]
-cards = list(zip(*(tensor.chunk(2) for tensor in batch), strict=True))
-tokens = [int((share[:, 1:] != -100).sum()) for _, share in cards]
-whole = gradient(*batch, sum(tokens))
-summed = sum(gradient(*card, sum(tokens)) for card in cards)
-by_card = [gradient(*card, count) for card, count in zip(cards, tokens, strict=True)]
-off = ((by_card[0] + by_card[1]) / 2 - whole).norm() / whole.norm()
+tokens = [int((its_labels[:, 1:] != -100).sum()) for _, its_labels in shares(2)]
+T = sum(tokens)
+whole = gradient(inputs[:8], labels[:8], T)
+summed = sum(gradient(*share, T) for share in shares(2))
+first, second = (gradient(*shares(2)[card], tokens[card]) for card in (0, 1))
+off = ((first + second) / 2 - whole).norm() / whole.norm()
 print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
 
 # %%
@@ -92,45 +94,53 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. So in the
-# plain mean each token of the second card counts 4.2 times as much as one of the first. This puts it off by 85%, and no
-# error tells you. So divide by the tokens of the *whole* batch, a number that the cards exchange before the backward
-# pass.
+# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. In the plain
+# mean each token of the second card counts 4.2 times as much as one of the first, and no error tells you. So divide by
+# the tokens of the *whole* batch, a number that the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
 #
-# A sum over all cards is called an [all-reduce](glossary.md#all-reduce). If each card sent its gradients to every other
-# one, it would send $n-1$ times their size. In a *ring*, each passes one $n$-th at a time to its neighbour. For $n-1$
-# rounds it adds up what arrives (*reduce-scatter*), and for $n-1$ more it hands on the finished parts (*all-gather*).
+# A sum over all cards, which every card receives, is called an [all-reduce](glossary.md#all-reduce). If each card sent
+# its gradients to every other one, it would send $n-1$ times their size. In a *ring*, each passes one $n$-th at a time
+# to its neighbour.
 
 # %%
 ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So in a step each card sends
+# Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own. In round 2 card 2
+# sends this sum to card 3, and in round 3 card 3 sends a sum of three to card 4, which completes it. The other parts
+# travel at the same time, each from another card. These $n-1$ rounds are the first half of the ring, the
+# *reduce-scatter*. After it, each card has one finished part.
+#
+# In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies what
+# arrives instead of adding it. So in a step each card sends
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients. With four cards this is $1.5\,G$, and it never exceeds $2G$, however many
-# cards there are.
+# where $G$ is the size of the gradients. This never exceeds $2G$, however many cards there are. In the code, each card
+# sends its own part first, and then always the part that has just arrived.
 
 
 # %% tags=["check-ring"]
 def ring_all_reduce(cards):
     n, sent = len(cards), 0
-    parts = [list(card.chunk(n)) for card in cards]
+    parts = [list(card.chunk(n)) for card in cards]  # parts[card][place]
     for step in range(2 * (n - 1)):
-        moving = [parts[card][(card - step) % n] for card in range(n)]
-        for card, part in enumerate(moving):  # all cards send at once
-            place, neighbour = (card - step) % n, parts[(card + 1) % n]
-            neighbour[place] = neighbour[place] + part if step < n - 1 else part
-            sent += part.nbytes
+        places = [(card - step) % n for card in range(n)]  # what each card sends
+        moving = [parts[card][places[card]] for card in range(n)]  # all at once
+        for card in range(n):
+            neighbour, place = parts[(card + 1) % n], places[card]
+            if step < n - 1:  # reduce-scatter
+                neighbour[place] = neighbour[place] + moving[card]
+            else:  # all-gather
+                neighbour[place] = moving[card]
+            sent += moving[card].nbytes
     return [torch.cat(card) for card in parts], sent / n
 
 
-four = zip(*(tensor.chunk(4) for tensor in batch), strict=True)
-sums, sent = ring_all_reduce([gradient(*card, sum(tokens)) for card in four])
+sums, sent = ring_all_reduce([gradient(*share, T) for share in shares(4)])
 print(f"gradients: {whole.nbytes / 1e6:.2f} MB, sent by each card: {sent / 1e6:.2f} MB")
 apart = max((each - whole).norm() / whole.norm() for each in sums)
 course.claim("Four cards have the whole batch's gradient after the ring", apart < 1e-5)
@@ -141,8 +151,13 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
 # only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights (stage 3). We
 # count 16 bytes for each parameter ([lesson 9](09_memory.ipynb)): 2 for the weight in bf16, 2 for its gradient, and 12
-# for what the optimizer keeps, an fp32 master copy and AdamW's two averages. **Which stage do the 6.74 billion
-# parameters of Llama-2-7B need on eight cards of 80 GB?**
+# for an fp32 master copy and AdamW's two averages, the optimizer state.
+
+# %%
+zero_scheme(4)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Which stage do the 6.74 billion parameters of Llama-2-7B need on eight cards of 80 GB?**
 
 
 # %%
@@ -159,36 +174,42 @@ seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. Activations come
-# on top. With a fixed batch each card has an $n$-th of them, under DDP as under ZeRO.
+# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. (Activations come
+# on top: each card has those of its own rows.)
 #
-# Stages 1 and 2 send no more than DDP, because they only put the update between the two halves of the ring. The
-# reduce-scatter gives each card the finished gradients of its part, the card updates the weights of that part, and the
-# all-gather hands out the new weights in place of the gradients. The update shrinks to an $n$-th as well.
+# Stages 1 and 2 send no more than DDP, which runs both halves of the ring on gradients. They stop after the first half,
+# when each card has the finished gradients of one part. The card updates the weights of this part, and the second half
+# hands out the new *weights* instead of the gradients. So the update's time shrinks to an $n$-th as well.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
 #
-# [FSDP](glossary.md#fsdp) is torch's version of stage 3. A block computes with whole weights, so the cards gather them
-# just before its turn and free them afterwards. This happens in the forward pass and again in the backward pass.
+# In stage 3 no card has whole weights, but a block needs them to compute. So [FSDP](glossary.md#fsdp), torch's version
+# of this stage, works block by block:
 #
-# A card takes part in two all-gathers of the weights and one reduce-scatter of the gradients, and in each it sends
-# $(n-1)/n$ times the model's size. DDP's ring consists of two such rounds, so FSDP sends one and a half times as much.
-# With LoRA the difference is far larger, because frozen weights have no gradients but still have to be gathered.
+# 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, each with its own
+#    rows, and then free the parts of the others.
+# 2. *Backward*, from the last block to the first. The weights are gathered once more, because they were freed.
+# 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own part.
+# 4. *Update.* Each card updates its parts of all blocks.
+#
+# These are two all-gathers and one reduce-scatter, in each of which a card sends $(n-1)/n$ times the model's size. DDP's
+# ring has only two such halves, so FSDP sends one and a half times as much. With LoRA the difference is far larger,
+# because frozen weights have no gradients but still have to be gathered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
-# Now we train with DDP and with FSDP. [accelerate](https://huggingface.co/docs/accelerate) is the library under the
-# `Trainer` of transformers. A script that uses it is an ordinary training loop with a few changes:
+# [accelerate](https://huggingface.co/docs/accelerate) is the library under the `Trainer` of transformers. A script that
+# uses it is an ordinary training loop with a few changes:
 #
 # - The `DataLoader` has the batch size of *one* card, and `prepare` deals out the batches.
 # - `gather` collects a tensor from all cards. With it each process learns $T$, the tokens of the whole batch.
-# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). DDP and FSDP divide the sum of the gradients by
-#   $n$, and together this makes $1 / T$.
+# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide the
+#   sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$.
 # - `backward` and `clip_grad_norm_` are the accelerator's, because the norm is that of the combined gradient.
 #
-# `cpu=True` keeps the script off GPUs. `train` is the same for DDP and FSDP.
+# `cpu=True` keeps the script off GPUs.
 
 # %%
 loop = """
@@ -217,9 +238,9 @@ def train(kind, model, optimizer, loader):
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For DDP, `prepare` wraps the model. On GPUs it would shard it for FSDP as well, but not on a CPU, so we write out what
-# it does. `fully_shard` replaces the weights of each block, and then the rest, by this card's parts of them, and the
-# optimizer gets the *parts*. The line with `held` prints how many MB the first card keeps.
+# For DDP, `prepare` wraps the model. For FSDP it would also divide it, but only on GPUs, so here we call `fully_shard`
+# ourselves, for each block and then for the rest. It leaves each process with its own half of every weight. The
+# optimizer is made afterwards, so it sees only these halves. `held` prints how many MB of both the first card holds.
 
 # %%
 with_ddp = """
@@ -234,13 +255,15 @@ for part in [*model.model.layers, model]:
     fully_shard(part, mesh=init_device_mesh("cpu", (size,)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 train("FSDP", model, optimizer, accelerator.prepare(loader))
-accelerator.print("held", sum(p.to_local().nbytes for p in model.parameters()) / 1e6)
+state = [x for each in optimizer.state.values() for x in each.values() if x.ndim]
+for held in (model.parameters(), state):
+    accelerator.print("held", sum(x.to_local().nbytes for x in held) / 1e6)
 accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs, and on how many cards. `MULTI_GPU` is accelerate's name for DDP with
-# one process for each device. Port 0 lets the computer choose a free one.
+# A configuration file says how the script runs. `MULTI_GPU` is accelerate's name for DDP with one process for each
+# device. Port 0 lets the computer choose a free one.
 
 # %%
 ddp = """
@@ -256,8 +279,8 @@ torch.save((inputs, labels), folder / "rows.pt")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`. The next cell does the same
-# from this page and collects the printed numbers. The settings in `env` keep the exchange inside the laptop. **How far
-# apart will the losses of one and of two processes be?**
+# and collects the printed numbers. The settings in `env` keep the exchange inside the laptop. **How far apart will the
+# losses of one and of two processes be?**
 
 # %%
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
@@ -273,7 +296,7 @@ printed = {"DDP": [], "FSDP": [], "held": []}
 for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines()):
     if kind in printed:
         printed[kind].append(float(number))
-print(f"FSDP: {printed['held'][0]:.2f} MB of weights on the first card")
+print("FSDP, MB of weights and of optimizer state on the first card:", *printed["held"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One process takes the same three steps:
@@ -296,18 +319,16 @@ course.claim("One and two processes have the same losses, to 1e-5", apart.max() 
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They agree but for rounding, which depends on the order of a sum. With FSDP the first card keeps half of the 16.15 MB.
-# AdamW gets only these parts, so the optimizer state is halved as well.
+# They agree but for rounding. With FSDP the first card holds half of the 16.15 MB of weights, and half of AdamW's two
+# averages.
 #
-# Make this comparison before any long run: the same rows, no dropout, a few steps on one card and on two. If losses
-# differ, look for a plain mean over unequal shares.
+# Make this comparison before any long run, without dropout. If losses differ, look for a plain mean over unequal shares.
+# `Trainer`, which `accelerate launch` starts without a change, divides by the tokens of all cards, because
+# `average_tokens_across_devices` is on by default.
 #
-# On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below makes FSDP of it.
-# The wrap policy says that blocks are gathered one at a time. With `bf16` the cards compute in bf16 and keep their
-# parts in fp32.
-#
-# To save the model, *every* process calls `accelerator.get_state_dict(model)`, which puts the parts together, and one
-# writes the file. `accelerate launch` starts a `Trainer` script without a change.
+# On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below, which this page
+# cannot run, makes FSDP of it. With `bf16` the cards compute in bf16 and keep their parts in fp32. To save the model,
+# *every* process calls `accelerator.get_state_dict(model)`, and one writes the file.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -321,20 +342,22 @@ fsdp_config:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so speed can only be calculated here. On $n$ cards with a fixed batch, the
-# forward and backward passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink,
-# nor does DDP's update, because every card updates all parameters:
+# Two processes on a laptop share its cores, so we calculate the speed. On $n$ cards with a fixed batch, the forward and
+# backward passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink, nor does
+# DDP's update, because every card updates all parameters:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
 # Part of the exchange is hidden, because the gradients of the upper blocks are complete while the backward pass still
-# works below them. DDP sends them in *buckets* of 25 MB as they fill. At best this *overlap* covers the whole backward
-# pass, so $t_\text{hidden}$ is two thirds of $t_\text{passes}/n$.
+# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks, in *buckets* of 25 MB, while the
+# backward pass still works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is
+# two thirds of $t_\text{passes}/n$.
 #
 # We estimate a step for 1.5 billion parameters with bf16 gradients on H100s. Each computes 400 TFLOP/s, about 40% of
-# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter.
-# **Over which links are eight cards at least five times as fast as one?**
+# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter. We also assume that
+# every card has a link of its own, at the stated rate.
+# **Over which links are eight cards at least four times as fast as one?**
 
 
 # %%
@@ -354,39 +377,41 @@ speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP pays off inside a machine, and between machines over the 400 Gbit/s of today's clusters, if the links keep their
-# stated rates. Over 10 Gbit/s, eight are slower than one.
+# DDP pays off inside a machine, and between machines with 400 Gbit/s for each card. If eight cards share one such link,
+# each has half of the fourth row. Over 10 Gbit/s, eight cards are slower than one.
 #
-# Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB, because frozen
-# weights have no gradients. With gradient accumulation the cards exchange only once for several micro-batches.
+# Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB. With gradient
+# accumulation the cards exchange only once for several micro-batches.
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# ### A larger batch needs another rate
 #
-# **Batch and learning rate.** If you keep the rows of each *card* instead, the batch grows with the cards and an epoch
-# has fewer steps, so search the learning rate again. With AdamW, one starts from the old rate times the square root of
-# the batch's growth.
+# If you keep the rows of each *card* instead, the batch grows with the cards, so search the learning rate again. For
+# AdamW, start from the old rate times the square root of the batch's growth ([Malladi et al.
+# 2022](https://arxiv.org/abs/2205.10287)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
-# ZeRO and FSDP divide what is *stored*. Two other ways divide the computing as well.
+# Two other ways divide the computing as well as what is stored.
 #
 # [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits single matrices. In an MLP each card takes some of
-# the hidden units, so it computes one part of the sum that is the output, and an all-reduce adds the parts up.
-# Attention is split by heads. The cards wait for this exchange twice in every block and pass, so they need NVLink.
+# the hidden units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for
+# this exchange twice in every block and pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
-# at the cuts travel, so slow links will do. Its price is the *bubble*, the time in which a card waits for the others.
-# With $p$ cards and a batch cut into $m$ micro-batches that follow each other, each card is idle for
-# $\frac{p-1}{m+p-1}$ of the time: 43% for four cards and four micro-batches, 16% for sixteen.
+# at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for the others. With $p$
+# cards and $m$ micro-batches, each card is idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four of both, 16% for
+# sixteen micro-batches.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
 #
-# Find out which bytes are too many, and take the first line that helps.
+# Find your problem, and try the remedies from the left.
 #
 # | problem | what to do |
 # | --- | --- |
-# | many small runs, each fits a card | one run for each card |
-# | a step fits, training takes too long | DDP |
+# | training takes too long | DDP; for many small runs, one for each card |
 # | activations | smaller micro-batches and accumulation, then checkpointing |
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (`distributed_type: DEEPSPEED`) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
@@ -396,11 +421,9 @@ speed.round(2)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Cards compute the gradient of a batch in parts. Divide by the tokens of the whole batch, because DDP's plain mean
-#   needs equal shares.
+# - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
-# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides everything
-#   that belongs to parameters.
+# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides all.
 #
 # ## Further reading
 #

@@ -38,6 +38,7 @@ PICTURES = {
     "micro-batches": lambda: micro_batch_picture(COUNTED, 2),
     "label shift": lambda: label_shift_scheme(TOKENS),
     "ring": lambda: scaling.ring_scheme(8),
+    "zero": scaling.zero_scheme,
 }
 
 
@@ -46,6 +47,7 @@ FINDINGS = {  # a part of what the title says
     "micro-batches": "some tokens count 3 times as much as others",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
     "ring": "each card sends 1.75 times",
+    "zero": "a card of 4 holds 7 with stage 1 and 4 with stage 3",
 }
 
 

@@ -62,7 +62,7 @@ assert 0.1 < overhead < 0.11 and round(cost["traffic, default"]["full"] / 288e9 
 
 # after: check-math
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
-assert 7.7 < math.log(254_801) - 4.6157 < 7.9
+assert 7.7 < math.log(254_801) - 4.6157 < 7.9 and round(math.log(387_789), 1) == 12.9
 
 
 # after: check-ratios

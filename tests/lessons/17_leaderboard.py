@@ -17,7 +17,9 @@ assert not against.separated.iloc[:24].any() and against.separated.iloc[24:].all
 
 assert right.round()[[0, 9]].tolist() == [694, 648]
 assert [round(row[1], 1) for row in rows] == [0, 0.3, 0.5, 0.7] and [row[2] > 0 for row in rows] == [False] + 3 * [True]
-assert np.allclose(rows[0][2:], intervals(ends, count=1)[["low", "high"]], atol=0.02)
+assert abs(rows[0][2] - intervals(ends, count=1).low.iloc[0]) < 0.02 and [row[3] > 0.1 for row in rows] == 3 * [
+    False
+] + [True]
 
 assert (june[["seed", "peft", "torch", "transformers"]].nunique() == 1).all()
 assert ((same == 0).sum(), len(same), round(same.abs().max(), 1), round(one_run, 1)) == (4, 25, 1.7, 0.4)
@@ -49,7 +51,10 @@ cheap = front.set_index("name").loc[["miss-default", scores.index[0]]]
 assert cheap.GB.round(1).tolist() == [20.3, 25.6] and round(cheap.accuracy.iloc[0], 1) == 48.7
 
 assert plan.round().astype(int)["rho = 0"].tolist() == [1297, 9811, 39244] and round(39244 / n) == 30
-assert [int(np.ceil(2 * factor**2 * s**2)) for s in (0.4, 1, 2)] == [3, 16, 63] and round(factor, 1) == 2.8
+from tlkit.evidence.audit import seeds_needed as library
+
+assert [seeds_needed(s) for s in (0.4, 1, 2)] == [library(1, s) for s in (0.4, 1, 2)] == [4, 17, 64]
+assert round(factor, 1) == 2.8
 assert round(stats.norm.sf(1.96 - factor), 2) == 0.8
 
 assert audit.pairs.separated.sum() == 5 and len(audit.pairs) == 15
@@ -60,6 +65,4 @@ assert hand.sum() == (hand & theirs).sum() == theirs.sum() == 1162
 assert np.allclose(100 * audit.table[["low", "high"]], table[["low", "high"]], atol=1e-9)
 assert audit.table["rank"].iloc[0] == "tied 1-25"
 assert audit.plan(0.01).needed.tolist()[:2] == [39242, 19621]
-top, bottom = scores.index[:21], scores.index[-21:]
-thirds = every.separated[every.index.get_level_values(0).isin(top) & every.index.get_level_values(1).isin(bottom)]
-assert len(thirds) == 21 * 21 and thirds.all()
+assert thirds.shape == (21, 21) and thirds.sum().sum() == 21 * 21

@@ -1,10 +1,10 @@
 from accelerate.commands.config.config_args import load_config_from_file
 
-assert printed["held"] == [8.0736] and len(losses) == 3 and losses.notna().all().all()
+assert printed["held"] == [8.0736, 16.1472] and len(losses) == 3 and losses.notna().all().all()
 
 times = speed["times as fast as one"]
-assert times["NVLink"] > 6 and times["PCIe 5.0 x16"] > times["400 Gbit/s"] > 5
-assert 5 > times["100 Gbit/s"] > 1 > times["10 Gbit/s"]
+assert times["NVLink"] > 6 and times["PCIe 5.0 x16"] > times["400 Gbit/s"] > 4.5
+assert 2 > times["100 Gbit/s"] > 1 > times["10 Gbit/s"]
 assert round(2 * 7 / 8 * 2 * 10) == 35 and 35e6 / 1.25e9 == 0.028  # LoRA: bytes, seconds
 assert 0.03 < 4 / 6 / 2 * 6 * 1.5e9 * 32_768 / 400e12 / 8 < 0.031  # its backward pass: no frozen gradients
 assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
@@ -23,7 +23,7 @@ assert config.mixed_precision == "bf16" and config.fsdp_config["fsdp_version"] =
 
 # after: check-shares
 assert tokens == [252, 60] and (252 + 60) / 2 == 156 and 252 / 60 == 4.2 and round(100 * float(off)) == 85
-assert torch.allclose((252 * by_card[0] + 60 * by_card[1]) / 312, whole, atol=1e-6)  # weighted by tokens, it is right
+assert torch.allclose((252 * first + 60 * second) / 312, whole, atol=1e-6)  # weighted by tokens, it is right
 
 # after: check-ring
 assert whole.nbytes == 16_147_200 and sent == 24_220_800 == 2 * 3 / 4 * whole.nbytes

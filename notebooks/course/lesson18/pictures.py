@@ -1,10 +1,10 @@
-"""The picture of cards that add up their gradients in a ring."""
+"""Pictures of cards that add up their gradients in a ring, and of who holds what."""
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.drawing import GRADIENT, INK, PASSED, arrow, paper
-from tlkit.reports.figure import FAINT, Chart, described, headline
+from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, paper
+from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:
@@ -86,3 +86,51 @@ def _ring_back(axes: Axes, left: float, cards: int) -> None:
     """The way from the last card back to the first."""
     start, end = (left + 26.5, 5), (left + 26.5, 10 * (cards - 1) + 5)
     arrow(axes, start, end, linewidth=1.2, connectionstyle="arc3,rad=0.35")
+
+
+KINDS = (("weights", 2, TRAINED), ("gradients", 2, GRADIENT), ("optimizer state", 12, COLOURS[2]))  # bytes
+
+
+def bytes_held(cards: int, stage: int) -> list[float]:
+    """Count the bytes of weights, gradients and optimizer state that a card holds for each parameter.
+
+    Args:
+        cards: how many.
+        stage: of ZeRO; 0 for DDP.
+    """
+    return [size / cards if place >= 3 - stage else size for place, (_, size, _) in enumerate(KINDS)]
+
+
+@described
+def zero_scheme(cards: int = 4) -> Chart:
+    """What each card holds with DDP and with the three stages of ZeRO.
+
+    Args:
+        cards: how many, 2 to 8.
+    """
+    figure, axes = paper(1.5 + 0.36 * cards, 100, 8 * cards + 9, bottom=-8)
+    for stage, title in enumerate(("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP)")):
+        left, sizes = 8 + 23.4 * stage, bytes_held(cards, stage)
+        axes.text(left, 8 * cards + 5, title, fontsize="medium", fontweight="bold", color=INK)
+        axes.text(left, 8 * cards + 1, f"{sum(sizes):.3g} bytes a parameter", fontsize="small", color=INK)
+        for card in range(cards):
+            start, y = left, 8 * (cards - 1 - card)
+            for (_, size, shade), held in zip(KINDS, sizes, strict=True):
+                axes.add_patch(Rectangle((start, y), 1.3 * size, 6, facecolor="white", edgecolor=INK))
+                first = start + 1.3 * card * held * (held < size)
+                axes.add_patch(Rectangle((first, y), 1.3 * held, 6, facecolor=shade, edgecolor=INK))
+                start += 1.3 * size
+    for card in range(cards):
+        where = (7, 8 * (cards - 1 - card) + 3)
+        axes.text(*where, f"card {card + 1}", ha="right", va="center", fontsize="small", color=INK)
+    for place, (kind, size, shade) in enumerate(KINDS):
+        axes.add_patch(Rectangle((8 + 28 * place, -6.5), 2.5, 4, facecolor=shade, edgecolor=INK))
+        text = f"{kind} ({size} bytes)"
+        axes.text(11.5 + 28 * place, -4.5, text, va="center", fontsize="small", color=INK)
+    figure.words = ("what is divided among the cards: optimizer state, then also gradients, then also weights",)
+    least = [sum(bytes_held(cards, stage)) for stage in (1, 3)]
+    headline(
+        figure,
+        f"Of 16 bytes a parameter, a card of {cards} holds {least[0]:.3g} with stage 1 and {least[1]:.3g} with stage 3",
+    )
+    return figure

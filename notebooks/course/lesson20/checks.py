@@ -1,55 +1,57 @@
-"""A project of one's own: which rates were not tuned."""
+"""A project of one's own: how many documents a test needs."""
 
-from course.exercises import Quiz, Wrong, called, exercise
+import numpy as np
+from scipy import stats
 
-SOUND = {"full": [(1e-4, 90), (1e-3, 80), (1e-2, 95)], "lora": [(1e-3, 99), (1e-2, 85), (1e-1, 300)]}
-HIGHEST, LOWEST = [(1e-4, 120), (1e-3, 99), (1e-2, 85)], [(1e-4, 70), (1e-3, 80), (1e-2, 95)]
-CASES = (  # rates of each strategy with their scores, who is not tuned, and why
-    (SOUND, set(), "everything was done rightly"),
-    (SOUND | {"lora": HIGHEST}, {"lora"}, "the best rate of lora is the highest of those tried"),
-    (SOUND | {"full": LOWEST}, {"full"}, "the best rate of full is the lowest of those tried"),
-    (SOUND | {"full": [*SOUND["full"], (2e-3, 82)]}, {"lora"}, "lora had three runs and full had four"),
-    (
-        {"full": SOUND["full"][2:] + SOUND["full"][:2], "lora": SOUND["lora"][::-1], "ia3": [(1e-1, 90)]},
-        {"ia3"},
-        "ia3 had one run, and the rates come in no order",
-    ),
+from course.exercises import Quiz, Wrong, function_exercise, number
+
+WIDE = [0.9, -1.1, 0.2, 1.3, -0.6]
+CASES = (
+    ("for a pilot of five notes", WIDE, 0.5),
+    ("for the same pilot and a wider interval", WIDE, 0.9),
+    ("for a pilot of eight notes", [0.12, 0.31, -0.05, 0.2, 0.44, 0.07, 0.18, 0.25], 0.05),
+    ("for an interval that two notes would give", [0.5, 0.51, 0.49], 0.2),
 )
 
 
-@exercise(
+def _needed(ddof=1, freedom=lambda n, pilot: n - 1, tail=0.975):
+    """The search for the number, with what students change in it."""
+
+    def documents_needed(pilot, reach):
+        s, n = np.std(pilot, ddof=ddof), 2
+        while stats.t.ppf(tail, freedom(n, pilot)) * s / n**0.5 > reach:
+            n += 1
+        return n
+
+    return documents_needed
+
+
+def _whole(given: object, *_) -> float:
+    if number(given) != round(number(given)):
+        raise Wrong(f"{number(given):.2f} is no number of documents; the next whole one is asked for.")
+    return number(given)
+
+
+documents_needed = function_exercise(
     "ex20_1",
-    "the strategies that your function names, for seven searches, sound and not",
-    "Go through the strategies one by one, and collect the runs of each. There are three ways to fail, and any one of "
-    "them is enough.",
-    'The split: `any(split != "validation" ...)`. The budget: `len(runs) < most`, where `most` is the number of '
-    "runs that the strategy with the most had.",
-    "The edge: find the run with the lowest score. Its rate must be neither the lowest nor the highest that was tried.",
+    "the numbers of documents for three pilot runs and four half-widths that are wanted",
+    "Begin with $n = 2$ and go up by one until the half-width is small enough: a `while` loop.",
+    "`np.std` divides by the number of values, unless you give it `ddof=1`. For an interval at 95%, the factor is "
+    "`stats.t.ppf(0.975, ...)`.",
+    "The degrees of freedom are those of the planned test, so they change in every round: `n - 1`.",
+    right=_needed(),
+    cases=CASES,
+    read=_whole,
+    mistakes={
+        "this has n degrees of freedom; n differences leave n − 1.": _needed(freedom=lambda n, pilot: n),
+        "this takes 1.96; with few documents, Student's factor is larger.": _needed(freedom=lambda n, pilot: np.inf),
+        "this takes the degrees of freedom of the pilot; the final interval has those of the test.": _needed(
+            freedom=lambda n, pilot: len(pilot) - 1
+        ),
+        "this is the standard deviation with division by the number of values; divide by one less.": _needed(ddof=0),
+        "this takes the factor of a 90% interval: 2.5% lie beyond each end of one at 95%.": _needed(tail=0.95),
+    },
 )
-def not_tuned(answer: object) -> None:
-    """Judge a function that names the strategies whose rate was not found fairly."""
-    searches = [(_trials(searched), bad, story) for searched, bad, story in CASES]
-    first = CASES[0][0]
-    on_test = [(name, rate, "test" if name == "full" else split, score) for name, rate, split, score in _trials(first)]
-    searches.append((on_test, {"full"}, "full was tuned on the test split"))
-    one_of_them = [(*run[:2], "test", run[3]) if place == 1 else run for place, run in enumerate(_trials(first))]
-    searches.append((one_of_them, {"full"}, "one run of full, of three, was scored on the test split"))
-    for trials, bad, story in searches:
-        given = called(answer, list(trials))
-        if isinstance(given, str | bytes) or not isinstance(given, set | frozenset | list | tuple):
-            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
-        if not all(isinstance(name, str) for name in given):
-            raise Wrong(f"a set of names is asked for, and your function returns {given!r:.40}.")
-        if set(given) == bad:
-            continue
-        more, less = sorted(set(given) - bad), sorted(bad - set(given))
-        if less:
-            raise Wrong(f"{story}, and your function does not name {less[0]}.")
-        raise Wrong(f"{story}, and your function also names {more[0]}.")
-
-
-def _trials(searched: dict[str, list[tuple[float, float]]]) -> list[tuple[str, float, str, float]]:
-    return [(name, rate, "validation", score) for name, runs in searched.items() for rate, score in runs]
 
 
 QUIZ = Quiz(

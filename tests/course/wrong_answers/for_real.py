@@ -45,39 +45,6 @@ def not_rounded(divided, own, gathered, card, most):
     return divided / room if room > 0 else 0
 
 
-def grouped(runs):
-    found = {}
-    for strategy, rate, split, score in runs:
-        found.setdefault(strategy, []).append((score, rate, split))
-    return found
-
-
-def edge(tried, best):
-    rates = [rate for _, rate, _ in tried]
-    return best(tried)[1] in (min(rates), max(rates))
-
-
-def at_the_highest(tried, best):
-    return best(tried)[1] == max(rate for _, rate, _ in tried)
-
-
-def finder(split=True, budget=True, at_edge=edge, best=min, elsewhere=any):
-    """A solution that lacks what is switched off."""
-
-    def not_tuned(runs):
-        by_strategy = grouped(runs)
-        most = max(map(len, by_strategy.values()))
-        return {
-            strategy
-            for strategy, tried in by_strategy.items()
-            if (split and elsewhere(part != "validation" for *_, part in tried))
-            or (budget and len(tried) < most)
-            or (at_edge and at_edge(tried, best))
-        }
-
-    return not_tuned
-
-
 def _whole_text(text, kinds):
     """A ticket only where nothing stands around it."""
     try:
@@ -126,13 +93,5 @@ WRONG = {
         (_unguarded, "your function stopped"),
         (lambda text, kinds: text, "a dict is asked for"),
     ],
-    "ex20_1": [
-        (finder(split=False), "full was tuned on the test split, and your function does not name full"),
-        (finder(elsewhere=all), "one run of full, of three, was scored on the test split"),
-        (finder(budget=False), "lora had three runs and full had four"),
-        (finder(at_edge=False), "the best rate of lora is the highest of those tried"),
-        (finder(at_edge=at_the_highest), "the best rate of full is the lowest of those tried"),
-        (finder(best=max), "everything was done rightly, and your function also names"),
-        (lambda runs: "full", "a set of names is asked for"),
-    ],
+    "ex20_1": [(lambda pilot, reach: 5.5, "the next whole one is asked for")],
 }
