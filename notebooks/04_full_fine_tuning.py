@@ -34,6 +34,7 @@ from transformers.trainer_callback import PrinterCallback
 import course
 import tlkit as tl
 
+# %%
 tl.setup()
 rust, general = tl.load_corpus("rust"), tl.load_corpus("general")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -61,6 +62,7 @@ def factor(step, steps):
     return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
 
 
+# %%
 shares = pd.Series([factor(step, 40) for step in range(40)])
 axes = shares.plot(style=".-", figsize=(7, 2), xlabel="step", ylabel="share")
 axes.set_title("The rate rises for a tenth of the steps, then falls to zero")
@@ -84,7 +86,7 @@ plt.show()
 # steps, at a rate that is a mere guess.
 
 
-# %% tags=["nbval-ignore-output"]
+# %%
 def train(model, batches, rate, watch=lambda step: None):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = LambdaLR(adamw, lambda step: factor(step, len(batches)))
@@ -102,6 +104,7 @@ def train(model, batches, rate, watch=lambda step: None):
     return losses
 
 
+# %%
 def batches_of(blocks, seed):  # the seed alone decides the order
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(seed))
     return list(blocks[order].split(4))
@@ -109,13 +112,13 @@ def batches_of(blocks, seed):  # the seed alone decides the order
 
 short = tl.pack(rust.train, tokenizer, 64)[:32]  # 32 rows of 64 tokens
 guess = train(new_model(), batches_of(short, seed=0), rate=1e-4)
-print("loss of each batch:", *[f"{loss:.2f}" for loss in guess])
+print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop runs, but these losses say little, because every batch is other text. To compare models, score them on the
-# same passages. Each is read alone, after one end-of-text token, and only its first 128 tokens count, to save time. So
-# these perplexities differ a little from those of lesson 3. We keep one row for each passage, as we resample passages
-# later.
+# The loop runs, but these two losses cannot be compared, because each batch is other text. To compare models, score
+# them on the same passages. Each is read alone, after one end-of-text token, and only its first 128 tokens count, to
+# save time. So these perplexities differ a little from those of lesson 3. We keep one row for each passage, as we
+# resample passages later.
 
 
 # %%
