@@ -14,28 +14,11 @@ assert frozen == list(range(24))
 
 assert round(record.perplexity["zero-shot"]) == 126 and round(record.perplexity["full"]) == 53
 assert record.perplexity[list(models)].drop("full").between(56.5, 61.5).all()
-ends = table[["perplexity, % above full", "from", "to"]].round()
-assert ends.loc["last_blocks"].tolist() == [16, 13, 20] and ends.loc["upper_half"].iloc[0] == 9 and len(table) == 6
-assert ends.loc["freeze_lower"].iloc[0] == 8
-assert ends.iloc[1:4, 0].between(7, 9).all() and (table["from"].drop("full") > 0).all()
-assert table["FLOPs, %"].to_dict() == {
-    "full": 100,
-    "freeze_lower": 88,
-    "upper_half": 67,
-    "freeze_embeddings": 94,
-    "last_blocks": 53,
-    "last_layers": 76,
-}
-assert with_norms == "4.0% (2.7 to 5.3)"
-memory = (100 * table["peak MB"] / table["peak MB"]["full"]).round()
-assert memory[["upper_half", "last_blocks", "last_layers"]].between([61, 44, 70], [65, 48, 74]).all()
-assert higher("last_layers", "upper_half")[1] > 0, "upper_half ends lower"
+peaks = (100 * table["peak MB"] / table["peak MB"]["full"]).round()
+assert peaks[["upper_half", "last_blocks", "last_layers"]].tolist() == [63, 46, 72]
+assert higher("last_layers", "upper_half")[1] > 0
 assert round(100 * step_flops(top) / flops["full"]) == 32
-assert 1 / 3 < 2 * 2 * E.numel() * 512 / step_flops(top) < 0.5, "the head: more than a third of a step from the store"
-# Without a stored prefix the peaks are the record's.
-same = ["full", "freeze_lower", "freeze_embeddings", "last_layers"]
-assert (abs(table["peak MB"][same] / record.peak_memory_mb[same] - 1) < 0.03).all()
-
+assert 1 / 3 < 2 * 2 * E.numel() * 512 / step_flops(top) < 0.5
 assert tied > 0.8
 start = new_model()(input_ids=held_out, labels=held_out).loss
 new = new_model()

@@ -30,8 +30,6 @@ assert (abs(live.untrained / before - 1) < 1e-5).all(), "All four start as the b
 assert (live["after 6 steps"] < 0.95 * live.untrained).all(), "All four learn"
 arithmetic = live["FLOPs, % of full"]
 assert arithmetic.round().tolist() == [69, 74, 76, 69]
-assert untrained["prefix, peft's default"] > 1.4 * before and abs(untrained["prefix, zeros"] / before - 1) < 0.05
-
 yours = pd.DataFrame(yours, index=columns).T
 assert yours.trained.tolist()[0] == 43_008 == 8 * 8 * (192 + 192 + 192 + 96)
 adapted = get_peft_model(new_model(), LoraConfig(**causal))
@@ -76,8 +74,6 @@ assert round(values["lora_fa"] / values["lora"], 1) == 0.5
 assert values["prefix_tuning"] > values["vera"]
 six = ["lora_fa", "vera", "ia3", "ln_tuning", "prefix_tuning", "prompt_tuning"]
 assert (values[six] < 0.53 * values["lora"]).all(), "About half as many parameters as LoRA, or fewer"
-others = ["full", "freeze_lower", "freeze_embeddings", "last_layers", "gradual_unfreezing", "discriminative_rates"]
-assert compared.trainable_percent[others].min() > 20
 grids = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv", comment="#").groupby("strategy").learning_rate.unique()
 assert set(grids["lora"]) == {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
 assert {0.001, 0.00316, 0.01} < set(grids["lora_plus"]) and 0.005 not in grids["lora_plus"]

@@ -2,11 +2,6 @@ import weakref
 
 from accelerate.utils import find_executable_batch_size
 
-bars = "##########......########  ........####........####  ######......######......"
-assert (bars.count("."), len(bars.replace(" ", ""))) == (34, 72) and max(
-    map(len, bars.replace(" ", "#").split("#"))
-) == 8
-
 counted = [int((labels[rows] != -100).sum()) for rows in (slice(0, 2), slice(2, 4))]
 assert counted == [126, 28] and counted[0] / counted[1] == 4.5
 assert right < 1e-4 and wrong > 0.5
