@@ -3,11 +3,11 @@
 #
 # *What is pretraining worth when the task is to name a class?*
 #
-# So far the model has predicted the next token, as in pretraining. At work the task is often a different one: to
-# which team does this ticket go, is this review positive, what is this text about? This is called *classification*.
-# In this lesson a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You
-# replace the model's head by a new one, find out which hidden states this head should read, and train it. You compare
-# it with a method much older than language models, which is hard to beat.
+# So far the model has predicted the next token, as in pretraining. At work the task is often a different one: to which
+# team does this ticket go, is this review positive, what is this text about? This is called *classification*. In this
+# lesson a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You replace the
+# model's head by a new one, find out which hidden states it should read, and train it, beside a method much older than
+# language models that is hard to beat.
 #
 # **You will be able to**
 #
@@ -16,8 +16,8 @@
 # - measure with how few labels pretraining pays;
 # - train, save and load a classifier with transformers and peft.
 #
-# **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and
-# [lesson 5](05_lora.ipynb) for LoRA.
+# **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and [lesson 5](05_lora.ipynb)
+# for LoRA.
 #
 # About 38 minutes.
 
@@ -28,7 +28,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from datasets import Dataset
 from peft import LoraConfig, get_peft_model
 from scipy.stats import binomtest, t
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -48,10 +47,9 @@ _ = tl.setup()
 # ## The task and its baseline
 #
 # The corpus has 631 passages, and `data/rust/classes.json` puts their topics into nine classes. To keep the lesson
-# fast, we cut every passage after 40 words. We set 200 passages aside for the test, in the same proportions of
-# classes, and train on the other 431. Settings such as the strength of a penalty are chosen by *cross-validation* on
-# these 431, so we need no validation split: scikit-learn trains on four fifths of them, scores the last fifth, and
-# does this five times.
+# fast, we cut every passage after 40 words. We set 200 passages aside for the test, in the same proportions of classes,
+# and train on the other 431. Settings are chosen by *cross-validation* on these 431, so we need no validation split:
+# scikit-learn trains on four fifths of them, scores the last fifth, and does this five times.
 
 # %%
 corpus = tl.load_labelled()
@@ -66,12 +64,12 @@ print(f"always the largest class: {test.label.value_counts(normalize=True).max()
 # A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor. If a small
 # class matters as much to you as a large one, report the [balanced accuracy](glossary.md#balanced-accuracy) as well.
 #
-# The classical method is a [bag of words](glossary.md#bag-of-words). It counts how often each word occurs in a text
-# and forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says
-# more about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from
-# these features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its
-# weights small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4
-# did with learning rates. If the best stands at the border of the grid, widen the grid.
+# The classical method is a [bag of words](glossary.md#bag-of-words). It counts how often each word occurs in a text and
+# forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says more
+# about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from these
+# features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its weights
+# small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4 did with
+# learning rates.
 
 
 # %%
@@ -80,16 +78,12 @@ def bag_of_words(C):
     return make_pipeline(counter, LogisticRegression(C=C, max_iter=1000))
 
 
-def best_penalty(make, inputs, grid):
-    """The C that cross-validation on the training texts prefers."""
-    scores = [cross_val_score(make(C), inputs, train.label).mean() for C in grid]
-    print(", ".join(f"C={C} {s:.1%}" for C, s in zip(grid, scores, strict=True)))
-    return grid[int(np.argmax(scores))]
-
-
-best = {"bag of words": best_penalty(bag_of_words, train.text, (1, 10, 100, 1000))}
-words = bag_of_words(best["bag of words"]).fit(train.text, train.label)
-right = {"bag of words": words.predict(test.text) == test.label.to_numpy()}
+tried = {}
+for C in (1, 10, 100, 1000):
+    tried[C] = cross_val_score(bag_of_words(C), train.text, train.label).mean()
+    print(f"C={C}: {tried[C]:.1%}")
+words = bag_of_words(max(tried, key=tried.get)).fit(train.text, train.label)
+right = {"words": words.predict(test.text) == test.label.to_numpy()}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **How sure is a test accuracy?** Another 200 test texts would have given another share of right answers. The [Wilson
@@ -103,7 +97,7 @@ def wilson(right):
     return f"{right.mean():.1%} ({low:.1%} to {high:.1%})"
 
 
-print("bag of words, test accuracy:", wilson(right["bag of words"]))
+print("bag of words, test accuracy:", wilson(right["words"]))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which hidden state should the head read?
@@ -115,8 +109,8 @@ print("bag of words, test accuracy:", wilson(right["bag of words"]))
 #
 # $$\bar h = \frac{1}{n} \sum_{t=1}^{n} h_t$$
 #
-# In both, padding must not count. The tokenizer marks real tokens by a 1 in the attention mask and padding by a 0.
-# The class would otherwise depend on how long the *other* texts of the batch are, and no error would tell you.
+# In both, padding must not count, or the class would depend on how long the *other* texts of the batch are. The
+# tokenizer marks real tokens by a 1 in the attention mask and padding by a 0.
 
 
 # %%
@@ -132,10 +126,8 @@ def mean_of_tokens(hidden, mask):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We will train only the uppermost of the model's eight blocks. The seven blocks below stay frozen, so their output
-# for a text never changes, and we compute it once and store it. An epoch then costs about a quarter: one block's
-# forward and backward pass in place of eight forward passes and the same backward pass. The next cell cuts the model
-# in two. It also sorts the texts by length, so that the 16 texts of a batch need little padding.
+# We will train only the uppermost of the model's eight blocks. So the seven below are a frozen prefix as in [lesson
+# 7](07_freezing.ipynb), which we run once. The next cell cuts the model in two.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -166,35 +158,31 @@ def applied(model, batches):
 batches, test_batches = stored(train.text), stored(test.text)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With all weights frozen, the pooled vectors are fixed features, and the same logistic regression can read them. Such
-# a classifier is called a [linear probe](glossary.md#linear-probe).
+# With all weights frozen, the pooled vectors are fixed features, and the same logistic regression can read them. Such a
+# classifier is called a [linear probe](glossary.md#linear-probe). (Its $C$ of 0.01 is what the same search finds.)
 #
 # **Predict first.** Which reads the subject better, the last token or the mean? Will either beat the bag of words?
 
 
 # %%
-def probe(C):
-    return make_pipeline(StandardScaler(), LogisticRegression(C=C, max_iter=1000))
-
-
 def frozen(pool):
     return lambda states, mask: pool(
         upper(inputs_embeds=states, attention_mask=mask).last_hidden_state, mask
     )
 
 
+probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
 features, test_features = {}, {}
 for name, pool in {"last token": last_token, "mean": mean_of_tokens}.items():
     features[name] = applied(frozen(pool), batches).numpy()
     test_features[name] = applied(frozen(pool), test_batches).numpy()
-    best[name] = best_penalty(probe, features[name], (0.001, 0.01, 0.1))
-    fitted = probe(best[name]).fit(features[name], train.label)
-    right[f"frozen, {name}"] = fitted.predict(test_features[name]) == test.label
-    print(f"{name}: {wilson(right[f'frozen, {name}'])}")
+    probe.fit(features[name], train.label)
+    right[name] = probe.predict(test_features[name]) == test.label.to_numpy()
+    print(f"{name}: {wilson(right[name])}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the same weights and the same search, the mean is right for 49.0% of the texts and the last token for only 29.5%.
-# The bag of words, at 55.0%, is ahead of both.
+# With the same weights, the mean is right for 49.0% of the texts and the last token for only 29.5%. The bag of words,
+# at 55.0%, is ahead of both.
 #
 # **Why does the last token fail?** In pretraining its state had one purpose, to predict the next token. The subject of
 # the whole passage helps little with that, so this small model has not learned to collect it there. The mean contains
@@ -249,8 +237,8 @@ for epoch in range(2):
         losses.append(loss.item())
     print(f"epoch {epoch + 1}: training loss {np.mean(losses):.2f}")
 logits = applied(classifier.eval(), test_batches)
-right["LoRA, mean"] = np.array(names)[logits.argmax(1)] == test.label.to_numpy()
-print("LoRA, mean:", wilson(right["LoRA, mean"]))
+right["LoRA"] = np.array(names)[logits.argmax(1)] == test.label.to_numpy()
+print("LoRA, mean:", wilson(right["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The training loss falls well below that of a guess, but on test texts the adapters bring little: 50.0% after 49.0%.
@@ -267,21 +255,16 @@ torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which differences are real?
 #
-# The intervals above overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most
-# of them two methods are both right or both wrong, and these texts say nothing about their difference. So look only at
-# the texts that exactly one of the two gets right. If both methods were equally good, each of these would be a fair coin
+# The intervals above overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most of
+# them two methods are both right or both wrong, and these texts say nothing about their difference. So look only at the
+# texts that exactly one of the two gets right. If both methods were equally good, each of these would be a fair coin
 # toss. `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours.
 #
 # A small $p$ speaks against chance. We ask about three pairs and so have three chances to be fooled, which is why we
 # require $p < 0.05/3 \approx 0.017$ instead of 0.05. [Lesson 15](15_comparison.ipynb) explains this correction.
 
 # %% tags=["nbval-ignore-output"]
-probed, lora = "frozen, mean", "LoRA, mean"
-for one, other in (
-    (lora, "bag of words"),
-    (lora, probed),
-    (probed, "frozen, last token"),
-):
+for one, other in (("LoRA", "words"), ("LoRA", "mean"), ("mean", "last token")):
     only_one = int((right[one] & ~right[other]).sum())
     only_other = int((right[other] & ~right[one]).sum())
     p = binomtest(only_one, only_one + only_other).pvalue
@@ -316,27 +299,25 @@ for size in (32, 64, 128, 256):
         chosen, rest = train_test_split(np.arange(len(texts)), **options)
         accuracy = [
             100 * model.fit(x[chosen], labels[chosen]).score(x[rest], labels[rest])
-            for model, x in ((words, texts), (fitted, states))
+            for model, x in ((words, texts), (probe, states))
         ]
         rows.append((size, draw, *accuracy))
-columns = ["labels", "draw", "bag of words", "frozen, mean"]
+columns = ["labels", "draw", "words", "mean"]
 scores = pd.DataFrame(rows, columns=columns).set_index(["labels", "draw"])
 
 # %%
 axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.4), logx=True)
 axes.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
-axes.set(
-    xlabel="labelled training texts", ylabel="test accuracy (%, mean of ten draws)"
-)
+axes.set(xlabel="labelled training texts", ylabel="test accuracy (%)")
 axes.set_title("The pretrained model is ahead with 32 labels, and behind with 256")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# To compare the two, subtract draw by draw, because both methods learned from the same texts. Each number of labels then
-# has ten differences, and their mean has Student's 95% interval, again corrected for four questions.
+# To compare the two, subtract draw by draw, because both methods learned from the same texts. Each number of labels
+# then has ten differences, and their mean has Student's 95% interval, again corrected for four questions.
 
 # %%
-lead = (scores["frozen, mean"] - scores["bag of words"]).unstack()
+lead = (scores["mean"] - scores["words"]).unstack()
 half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
 table = pd.DataFrame({"lead": lead.mean(axis=1), "half": half})
 course.claim("With 32 labels the model leads", table.lead[32] > table.half[32])
@@ -345,8 +326,7 @@ table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here the language model wins: with 32 labels its mean is ahead by 5.8 points (3.0 to 8.6). The lead shrinks as labels
 # are added, and with 256 labels the bag of words is ahead by 4.4 points. These intervals cover only which of our 631
-# passages were drawn, and not what other passages would change. So do not build on a lead that barely excludes zero, as
-# the one with 64 labels.
+# passages were drawn, so do not build on a lead that barely excludes zero, as the one with 64 labels.
 #
 # **Why?** With few labelled texts, most words of a new text occur in none of them, and the bag of words cannot use such
 # words. A pretrained model has similar vectors for related words, whether they were labelled or not. With more labels,
@@ -372,8 +352,9 @@ options = {"num_labels": 9, "pad_token_id": tokenizer.pad_token_id}
 options["id2label"] = dict(enumerate(names))
 usual = AutoModelForSequenceClassification.from_pretrained(tl.BUNDLED, **options)
 usual = get_peft_model(usual.float(), LoraConfig(r=8, task_type="SEQ_CLS"))
-rows = dict(tokenizer([text + ENDING for text in train.text]))
-rows = Dataset.from_dict({**rows, "labels": torch.cat(targets).tolist()})
+ids = tokenizer([text + ENDING for text in train.text]).input_ids
+numbered = zip(ids, torch.cat(targets).tolist(), strict=True)
+rows = [{"input_ids": row, "labels": label} for row, label in numbered]
 folder = tempfile.mkdtemp()
 settings = {"learning_rate": 3e-3, "max_steps": 8, "save_strategy": "no"}
 settings |= {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
@@ -395,11 +376,11 @@ print(ask("A channel passes a value from one thread to another." + ENDING))
 # The answer has a label and a score, which is the probability of that label. A sure classifier gives scores near 1, and
 # this one, stopped so early, stays far below. Exercise 13.1 puts such scores to use.
 #
-# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean. If you are
-# free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so every token has
-# seen the whole text, and it needs no such ending. A larger model may also beat the bag of words with more labels. The
-# order of work stays the same: first the bag of words, then a probe on frozen features, and fine-tuning only if the
-# difference is worth its price.
+# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean. If you
+# are free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so every
+# token has seen the whole text, and it needs no such ending. A larger model may also beat the bag of words with more
+# labels. The order of work stays the same: first the bag of words, then a probe on frozen features, and fine-tuning
+# only if the difference is worth its price.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -459,5 +440,4 @@ def decided(probabilities, labels, threshold):
 course.check("ex13_1", decided)
 
 # %% [markdown]
-# Previous: [12 · A real model](12_a_real_model.ipynb) ·
-# Next: [14 · Instruction tuning](14_instruction_tuning.ipynb)
+# Previous: [12 · A real model](12_a_real_model.ipynb) · Next: [14 · Instruction tuning](14_instruction_tuning.ipynb)

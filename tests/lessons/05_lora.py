@@ -2,23 +2,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 assert count == 221_184 and len(adapters_of(own)) == 56
 
-assert 2.4 < abs(before.mean() - after.mean()) * 5 < 3.2 and round(float(before.mean().exp())) in range(140, 155)
-
-assert (apart > 0).sum() == 39 and len(apart) == 40
-assert [round(100 * share) for share in higher] == [19, 15, 22]
-totals = pd.read_csv(tl.DATA / "comparisons/tiny/comparison.csv", comment="#").set_index("strategy")
-risen = (totals.general / totals.general_before - 1).round(2)
-assert (risen["lora"], risen["full"]) == (0.49, 0.76), "LoRA forgets less"
-
-assert 27 < kept["size"][8] < 31 and 20 < kept["gain"][192] - kept["gain"][8] < 28
-assert kept["size"][8] < 33 and kept["gain"][192] < 97 and reached > kept["gain"][8] + 8
+assert len(apart) == 40
 
 halved, usual, doubled = first_step.values()
 assert abs(halved - usual) < 1e-4 and abs(doubled - usual) > 0.01
 
-slower = rates[rates.strategy.map({"full": 0.0005, "lora": 0.005}) == rates.learning_rate]
-near = slower.groupby("strategy")[["validation_perplexity", "general_perplexity"]].mean().round()
-assert near.loc["full"].tolist() == [87, 44] and near.loc["lora"].tolist() == [92, 43], "because it learned less"
 scored = rates.pivot_table("validation_perplexity", "strategy", "learning_rate").round()
 assert [scored.loc["lora", 0.001], scored.loc["full", 0.001], scored.loc["lora", 0.01]] == [118, 78, 84]
 assert scored.idxmin(axis=1).to_dict() == {"full": 0.001, "lora": 0.01}
@@ -47,6 +35,8 @@ assert float(of_a) > 0
 at = {name: dict(zip(("Rust", "cooking"), scores, strict=True)) for name, scores in table.items()}
 assert min(at, key=lambda name: at[name]["Rust"]) == "adapter rust"
 assert min(at, key=lambda name: at[name]["cooking"]) == "adapter kitchen"
+assert at["adapter kitchen"]["Rust"] > 1.05 * at["no adapter"]["Rust"]
+assert at["adapter rust"]["cooking"] < 0.9 * at["no adapter"]["cooking"]
 assert abs(at["no adapter"]["Rust"] / float(nats(new_model(), held_out).mean().exp()) - 1) < 1e-5
 
 # after: check-merged

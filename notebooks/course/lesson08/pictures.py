@@ -25,7 +25,7 @@ FAMILY = {
         r"$h = W x + e \odot B\,(d \odot A x) + b$",
         "two vectors; A and B are random and shared",
     ),
-    "IA3": ((W, b, (r"$\ell$", 0.05, NEW)), (), r"$h = \ell \odot (W x + b)$", "a factor for each output"),
+    "IA3": ((W, b, (r"$\ell$", 0.05, NEW)), (), r"$h = \ell \odot (W x + b)$", "a factor for each output, or input"),
     "OFT": ((("$R$", 0.16, NEW), W, b), (), r"$h = W R\, x + b$", "small rotations of the inputs"),
     "BitFit": ((W, ("$b$", 0.05, OWN)), (), r"$h = W x + b$", "the biases that the model has"),
     "LN tuning": (
