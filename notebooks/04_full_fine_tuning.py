@@ -446,4 +446,5 @@ def next_rates(losses, factor=3.0):
 course.check("ex04_1", next_rates)
 
 # %% [markdown]
-# Previous: [3 · A baseline to trust](03_baseline.ipynb) · Next: [5 · LoRA](05_lora.ipynb)
+# Previous: [3 · A baseline to trust](03_baseline.ipynb) ·
+# Next: [5 · LoRA](05_lora.ipynb)

@@ -459,4 +459,5 @@ def dead_adapters(first, second):
 course.check("ex05_1", dead_adapters)
 
 # %% [markdown]
-# Previous: [4 · Full fine-tuning](04_full_fine_tuning.ipynb) · Next: [6 · QLoRA](06_qlora.ipynb)
+# Previous: [4 · Full fine-tuning](04_full_fine_tuning.ipynb) ·
+# Next: [6 · QLoRA](06_qlora.ipynb)

@@ -433,4 +433,5 @@ def train_last(model, blocks):
 course.check("ex07_1", train_last)
 
 # %% [markdown]
-# Previous: [6 · QLoRA](06_qlora.ipynb) · Next: [8 · The PEFT family](08_peft_family.ipynb)
+# Previous: [6 · QLoRA](06_qlora.ipynb) ·
+# Next: [8 · The PEFT family](08_peft_family.ipynb)

@@ -396,4 +396,5 @@ def audit(base, adapted, tokens):
 course.check("ex08_1", audit)
 
 # %% [markdown]
-# Previous: [7 · Freezing](07_freezing.ipynb) · Next: [9 · Anatomy of a training step](09_memory.ipynb)
+# Previous: [7 · Freezing](07_freezing.ipynb) ·
+# Next: [9 · Anatomy of a training step](09_memory.ipynb)

@@ -450,4 +450,5 @@ def gradients_in_pieces(model, inputs, targets, size):
 course.check("ex10_1", gradients_in_pieces)
 
 # %% [markdown]
-# Previous: [9 · Anatomy of a training step](09_memory.ipynb) · Next: [11 · Your data](11_your_data.ipynb)
+# Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·
+# Next: [11 · Your data](11_your_data.ipynb)

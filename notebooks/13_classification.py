@@ -440,4 +440,5 @@ def decided(probabilities, labels, threshold):
 course.check("ex13_1", decided)
 
 # %% [markdown]
-# Previous: [12 · A real model](12_a_real_model.ipynb) · Next: [14 · Instruction tuning](14_instruction_tuning.ipynb)
+# Previous: [12 · A real model](12_a_real_model.ipynb) ·
+# Next: [14 · Instruction tuning](14_instruction_tuning.ipynb)

@@ -20,10 +20,10 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
     "tlkit": (15_910, 705_000, 108),
-    "notebooks/course": (5_290, 242_500, 75),
-    "tests": (15_980, 771_000, 118),
+    "notebooks/course": (5_340, 244_000, 75),
+    "tests": (15_950, 769_500, 118),
 }
-LESSON_LINES = 9_110
+LESSON_LINES = 9_170
 MOST_NAMES = 51
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (21, 3_320), "tlkit.reports.charts": (11, 1_200)}
