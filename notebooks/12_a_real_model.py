@@ -177,9 +177,9 @@ course.claim("Eight steps lower the perplexity on Rust text", change["Rust"][2] 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All eight Rust documents gained, and the interval of their mean change is far from zero. On general text the interval
 # includes zero, so these eight documents show no forgetting. In the longer recorded runs below, LoRA raises the
-# perplexity on general text from 26.5 to 27.9, while it rises by half with the tiny model ([lesson 15](15_comparison.ipynb)).
-# A likely reason is that SmolLM2 has read so much that our few tokens only have to tell it *which* of the things it can
-# do is wanted. A small change of the weights is enough for that.
+# perplexity on general text from 26.5 to 27.9, while it rises by half with the tiny model ([lesson
+# 15](15_comparison.ipynb)). A likely reason is that SmolLM2 has read so much that our few tokens only have to tell it
+# *which* of the things it can do is wanted. A small change of the weights is enough for that.
 #
 # ## What became of its sentences?
 #

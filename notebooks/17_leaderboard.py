@@ -151,8 +151,8 @@ axes.set_title("The first row is separated from 38 others (orange)")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The correction costs 360 pairs, some of which are probably false alarms. The first row is separated from every row from
-# place 26 on, so 24 other rows could be as good as the winner.
+# The correction costs 360 pairs. That is the price of being right about all pairs at once. The first row is separated
+# from every row from place 26 on, so 24 other rows could be as good as the winner.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the answers to each question would add
@@ -291,7 +291,8 @@ plt.show()
 # `miss-default` is always on the front: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. (The cheapest
 # row of all is there by definition.) The most accurate row needs 25.6 GB and is there in fewer than half of the draws,
 # because any of the 59 cheaper rows may overtake it. So the table tells you how to save memory, but not how to gain the
-# last points. (The shares are no probabilities: the published scores already contain chance, and seeds would add more.)
+# last points. (The shares are no probabilities: the published scores already contain chance, and seeds would add more.
+# Correlated answers would make them larger, because the rows would rise and fall together.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
@@ -305,8 +306,8 @@ plt.show()
 #
 # Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
 # the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. Few seeds take Student's $t$ in
-# place of 1.96 and 0.84, as in lesson 15, with $k - 1$ degrees of freedom from each method. So we try one $k$ after
-# another.
+# place of 1.96 and 0.84. In lesson 15 seeds were paired, but the seeds of two papers have nothing in common, so each
+# method adds its $k - 1$ degrees of freedom. We try one $k$ after another.
 #
 # **Predict first.** How many questions does one point take, for two models that answer about half of them correctly?
 
@@ -342,7 +343,7 @@ for s in (0.4, 1, 2):
 # ## The way it is done at work
 #
 # Your own `intervals` and `seeds_needed` need only numpy, pandas and scipy, so take them along. `tl.audit` does the
-# same in one call, and separates the same 1,162 pairs. Here are six rows as a paper might print them (invented, with 500
+# same in one call. Here are six rows as a paper might print them (invented, with 500
 # test questions), so put in those of a paper that you know. **How many of the 15 pairs can be told apart?**
 
 # %%
@@ -365,8 +366,8 @@ audit.table[["name", "value", "low", "high", "rank"]].round(3)
 # | --- | --- |
 # | each row of the first third beats each row of the last third. | the order of the first ten. |
 # | the first row is better than each row from place 26 on. | that it is the best, because 24 others may be. |
-# | IA3 gains a lot from other settings. | how good a method is once it is tuned. |
-# | `miss-default` needs the least memory among the better rows. | how much another seed would change. |
+# | IA3 gains from other settings. | how good a method is once it is tuned. |
+# | `miss-default` reaches 48.7% with 20.3 GB, and nothing cheaper comes close. | how much another seed would change. |
 #
 # The cheapest improvement would be to publish the answers to each question.
 

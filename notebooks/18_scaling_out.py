@@ -95,8 +95,9 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. In the plain
-# mean each token of the second card counts 4.2 times as much as one of the first, and no error tells you. So divide by
-# the tokens of the *whole* batch, a number that the cards exchange before the backward pass.
+# mean each token of the second card counts 4.2 times as much as one of the first, and nothing warns you. It is the mean
+# of means of [lesson 10](10_oom_fallback.ipynb), with cards in place of micro-batches. So divide by the tokens of the
+# *whole* batch, a number that the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -240,7 +241,8 @@ def train(kind, model, optimizer, loader):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. For FSDP it would also divide it, but only on GPUs, so here we call `fully_shard`
 # ourselves, for each block and then for the rest. It leaves each process with its own half of every weight. The
-# optimizer is made afterwards, so it sees only these halves. `held` prints how many MB of both the first card holds.
+# optimizer is made afterwards, so its averages have the size of these halves. The last lines print how many MB of
+# weights and of averages the first card holds.
 
 # %%
 with_ddp = """
@@ -326,8 +328,9 @@ losses.round(4)
 # `Trainer`, which `accelerate launch` starts without a change, divides by the tokens of all cards, because
 # `average_tokens_across_devices` is on by default.
 #
-# On GPUs you need only the DDP half of the script, without `cpu=True`, and the configuration below, which this page
-# cannot run, makes FSDP of it. With `bf16` the cards compute in bf16 and keep their parts in fp32. To save the model,
+# On GPUs you need only the DDP half of the script, without `cpu=True`. The configuration below, which this page cannot
+# run, makes FSDP of it: `accelerate launch --config_file fsdp.yaml train.py MODEL`. With `bf16` the cards compute in
+# bf16 and keep their parts in fp32. To save the model,
 # *every* process calls `accelerator.get_state_dict(model)`, and one writes the file.
 
 # %%
@@ -338,6 +341,7 @@ fsdp_config:
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_reshard_after_forward: true
 """
+size = (folder / "fsdp.yaml").write_text(fsdp)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
@@ -349,14 +353,13 @@ fsdp_config:
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden, because the gradients of the upper blocks are complete while the backward pass still
 # Part of the exchange is hidden, because DDP sends the gradients of the upper blocks, in *buckets* of 25 MB, while the
 # backward pass still works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is
 # two thirds of $t_\text{passes}/n$.
 #
 # We estimate a step for 1.5 billion parameters with bf16 gradients on H100s. Each computes 400 TFLOP/s, about 40% of
-# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter. We also assume that
-# every card has a link of its own, at the stated rate.
+# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter. Every connection of the
+# ring is to have the stated rate.
 # **Over which links are eight cards at least four times as fast as one?**
 
 
@@ -377,11 +380,13 @@ speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP pays off inside a machine, and between machines with 400 Gbit/s for each card. If eight cards share one such link,
-# each has half of the fourth row. Over 10 Gbit/s, eight cards are slower than one.
+# DDP pays off inside a machine, and between machines with 400 Gbit/s. In a ring only one card of a machine sends to the
+# next machine, so eight cards can share such a link. Over 10 Gbit/s, eight cards are slower than one.
 #
 # Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB. With gradient
-# accumulation the cards exchange only once for several micro-batches.
+# accumulation one exchange is enough for several micro-batches, but DDP exchanges after every backward pass unless it
+# is told not to: in accelerate by `Accelerator(gradient_accumulation_steps=4)`, and by `with
+# accelerator.accumulate(model):` around each micro-batch.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ### A larger batch needs another rate
@@ -393,7 +398,7 @@ speed.round(2)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
-# Two other ways divide the computing as well as what is stored.
+# DDP and FSDP divide the rows of a batch. Two other ways divide the computing of a single row.
 #
 # [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits single matrices. In an MLP each card takes some of
 # the hidden units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for
