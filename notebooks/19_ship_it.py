@@ -143,8 +143,9 @@ print(score)
 # deployed model needs one, because much can change: its weights, its template, its number format, the server. The test
 # asks $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
-# A model that still gets 92% right will sometimes get a bad draw of questions. Its number of right answers has a
-# binomial distribution, so `binom.ppf(0.025, n, 0.92)` is the largest $k$ with which it fails in at most 2.5% of draws.
+# Even a model that gets 92% right has a bad day with some sets of questions. We accept a false alarm in at most 2.5% of
+# such sets. The number of right answers has a binomial distribution, so the largest $k$ that keeps this promise is
+# `binom.ppf(0.025, n, 0.92)`. (It takes the 92% as exact, although we know it only to within its interval.)
 #
 # **The test asks 20 questions. How far must the accuracy fall until the test fails in 80% of draws?**
 
@@ -251,8 +252,9 @@ print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The test stops the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
 # began with a token that contains a space, such as ` Python`. If the prompt already ends with a space, the model has to
-# continue after a token that it never saw there, and mostly it ends the text at once. No error is raised and the
-# weights are perfect, so only a test that asks the *served* model sees the fault.
+# continue after a token that it never saw there. No error is raised and the weights are perfect, so no test of the
+# weights sees the fault. A test has to send its questions through the template that is shipped, and the surest way is to
+# ask the service.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which number format?
@@ -297,10 +299,11 @@ pd.DataFrame(measured).T.round(1)
 # ```text
 # # llama.cpp: convert, store in about 4.8 bits a weight, serve   (not run here)
 # git clone https://github.com/ggml-org/llama.cpp
+# cmake -S llama.cpp -B llama.cpp/build && cmake --build llama.cpp/build --config Release
 # pip install -r llama.cpp/requirements.txt
 # python llama.cpp/convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
-# llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
-# llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
+# llama.cpp/build/bin/llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
+# llama.cpp/build/bin/llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
 #
 # # Ollama: a file named Modelfile with the two lines             (not run here)
 # #     FROM ./tickets-q4.gguf
@@ -326,7 +329,8 @@ pd.DataFrame(measured).T.round(1)
 # the Hugging Face hub.
 
 # %%
-data = ModelCardData(license="mit", language="en", model_name="desk", tags=["lora"])
+about = {"license": "mit", "language": "en", "model_name": "desk", "tags": ["lora"]}
+data = ModelCardData(base_model="tiny-qwen2", **about)
 text = f"""---
 {data.to_yaml()}
 ---
@@ -334,7 +338,7 @@ text = f"""---
 - **Not for:** other languages, or answers that nobody can correct.
 - **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
 - **Tested:** on 75 held-out questions, {score}.
-- **Fails:** on programming questions that show no code in backticks.
+- **Weak:** on questions that show no code in backticks (measured below).
 """
 ModelCard(text).save(work / "desk" / "README.md")
 print(ModelCard.load(work / "desk" / "README.md").content)

@@ -175,7 +175,7 @@ def describe_charts(notebook: nbformat.NotebookNode) -> None:
         texts = [text for *_, text in named]
         if not named or named[0][0] != "title":  # a function of the lesson draws it, and is told the title
             texts = re.findall(r'"([A-Z][^"\n]{20,})"', cell.source)[:1] + texts
-        words = "; ".join(dict.fromkeys(texts))
+        words = re.sub(r"\{[^}]*\}", "…", "; ".join(dict.fromkeys(texts)))  # what a title fills in is in the picture
         for output in cell.get("outputs", []):
             if words and "image/png" in output.get("data", {}):
                 output.metadata.setdefault("image/png", {}).setdefault("alt", f"Chart: {words}.")
