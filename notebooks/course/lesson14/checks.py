@@ -19,8 +19,8 @@ CASES = (
 @exercise(
     "ex14_1",
     "the pairs that are left of six small sets, one of them empty, and their order",
-    "Count how often the chosen answer has more words and how often it has fewer. The smaller count is how many of each "
-    "kind may stay.",
+    "Count how often the chosen answer has more words and how often it has fewer. The smaller count is how many of "
+    "each kind may stay.",
     "Go through the pairs once and keep one counter for each kind; a pair stays as long as the counter of its kind is "
     "below the limit. Pairs of equal length always stay.",
     "`sign = (n > m) - (n < m)` is 1, -1 or 0 for lengths `n` and `m`; the limit is `min(signs.count(1), "

@@ -85,7 +85,7 @@ WRONG = {
     ],
     "ex14_1": [
         (lambda pairs: pairs, "the longer answer wins 2 times and loses 1"),
-        (lambda pairs: balanced(pairs, size=len), "2 pairs can stay, and 0 are left"),
+        (lambda pairs: balanced(pairs, size=len), "the longer one by words has fewer letters: 2 pairs can stay"),
         (lambda pairs: balanced(pairs, last=True), "the last pairs of a kind go"),
         (lambda pairs: balanced(pairs, equal=False), "pairs can stay"),
         (lambda pairs: balanced(pairs, tight=1), "2 pairs can stay, and 0 are left"),
