@@ -18,7 +18,7 @@
 # **You need** the labels and the collator of [lesson 11](11_your_data.ipynb), and a training loop ([lesson
 # 4](04_full_fine_tuning.ipynb)).
 #
-# About 30 minutes.
+# About 41 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
@@ -113,7 +113,7 @@ train_on(
     [*order.split(8), *order.split(8)],
     rate=1e-3,
 )
-reference.eval().requires_grad_(False)
+reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # This is ordinary [instruction tuning](glossary.md#instruction-tuning), also called *supervised fine-tuning* (SFT). Now
@@ -382,7 +382,7 @@ rows = datasets.Dataset.from_dict(
 )
 arguments = DPOConfig(
     mkdtemp(), beta=1.0, learning_rate=2e-4, per_device_train_batch_size=2,
-    max_steps=8, bf16=False, gradient_checkpointing=False, use_cpu=True,
+    max_steps=8, bf16=False, use_cpu=True,
     logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
 trainer = DPOTrainer(
@@ -443,8 +443,8 @@ import tlkit as tl
 course.quiz("quiz14")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.1.** A tool to take to your own pairs. `pairs` is a list of tuples `(prompt, chosen, rejected)`. Return a
-# list in which the longer answer is chosen as often as it is rejected. Length is counted in words, and pairs whose
+# **Exercise 14.1.** A tool to take to your own pairs. `pairs` is a list of tuples `(prompt, chosen, rejected)`. Return
+# a list in which the longer answer is chosen as often as it is rejected. Length is counted in words, and pairs whose
 # answers are equally long all stay. Of the kind that there is too much of, drop the last ones. Keep the order.
 
 
