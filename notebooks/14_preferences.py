@@ -18,7 +18,7 @@
 # **You need** the labels and the collator of [lesson 11](11_your_data.ipynb), and a training loop ([lesson
 # 4](04_full_fine_tuning.ipynb)).
 #
-# About 41 minutes.
+# About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
@@ -60,13 +60,9 @@ for split in ("train", "validation", "test"):
 train = tables["train"]
 length = train.prompt.str.len() + train.completion.str.len()
 train = train.loc[length.sort_values(kind="stable").index]
-long_enough = train.completion.str.len() > train.start.str.len() + 40
-short = train[long_enough][:24]
+short = train[train.completion.str.len() > train.start.str.len() + 40][:24]
 first = train.drop(short.index)[:64].copy()
-first["completion"] = [
-    HABIT * (row % 5 < 3) + answer for row, answer in enumerate(first.completion)
-]
-print({split: len(table) for split, table in tables.items()})
+first["completion"] = [HABIT * (n % 5 < 3) + a for n, a in enumerate(first.completion)]
 first.iloc[[0, 3]][["prompt", "completion"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -92,7 +88,6 @@ def encode(question, answer):
 def train_on(model, loss_of, batches, rate):
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     schedule = OneCycleLR(optimizer, rate, total_steps=len(batches), pct_start=0.25)
-    losses = []
     for rows in batches:
         loss = loss_of(model, rows)
         loss.backward()
@@ -100,18 +95,17 @@ def train_on(model, loss_of, batches, rate):
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-        losses.append(loss.item())
-    return losses
+    return loss.item()
 
 
-order = torch.randperm(64, generator=torch.Generator().manual_seed(0))
-examples = list(map(encode, first.prompt, first.completion))
+def answer_loss(model, rows):
+    return model(**collate(list(map(encode, rows.prompt, rows.completion)))).loss
+
+
+order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(8)
 reference = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 train_on(
-    reference,
-    lambda model, rows: model(**collate([dict(examples[row]) for row in rows])).loss,
-    [*order.split(8), *order.split(8)],
-    rate=1e-3,
+    reference, answer_loss, [first.iloc[rows.tolist()] for rows in order * 2], 1e-3
 )
 reference = reference.eval().requires_grad_(False)
 
@@ -138,12 +132,7 @@ def habits(model, split):
     return begin, sum(not text.removeprefix(HABIT.strip()) for text in written)
 
 
-def perplexity(model, texts):
-    return tl.perplexity(model, tokenizer, texts).perplexity
-
-
-begin, nothing = habits(reference, "validation")
-print(f"of 30 answers {begin} begin with the habit, and {nothing} say nothing else")
+print("with the habit, and without an answer:", *habits(reference, "validation"))
 print(write(reference, tables["validation"].prompt[:2], limit=24))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -167,9 +156,7 @@ print(write(reference, tables["validation"].prompt[:2], limit=24))
 def make_pairs(rows):
     pairs = []
     for number, row in enumerate(rows.itertuples()):
-        chosen, rejected = row.completion, row.start
-        if number % 2:
-            chosen, rejected = rejected, chosen
+        chosen, rejected = [row.completion, row.start][:: 1 - 2 * (number % 2)]
         pairs.append((row.prompt, chosen, HABIT + rejected))
     return pd.DataFrame(pairs, columns=["prompt", "chosen", "rejected"])
 
@@ -244,29 +231,29 @@ def dpo(rate, beta, steps, seed=0):
     model = copy.deepcopy(reference).requires_grad_(True)
     order = torch.randperm(24, generator=torch.Generator().manual_seed(seed))
     batches = [pairs.iloc[rows.tolist()] for rows in order.split(2)][:steps]
-    losses = train_on(model, lambda m, rows: dpo_loss(m, rows, beta), batches, rate)
-    return model.eval(), losses
+    last = train_on(model, lambda m, rows: dpo_loss(m, rows, beta), batches, rate)
+    return model.eval(), last
+
+
+def read_off(model, split="validation"):
+    text = getattr(general, split)[:16]
+    return *habits(model, split), tl.perplexity(model, tokenizer, text).perplexity
 
 
 @torch.no_grad()
-def read_off(model):
-    won, lost = changes(model, new_pairs)
-    begin, nothing = habits(model, "validation")
-    return {
-        "habit, of 30": begin,
-        "empty, of 30": nothing,
-        "general perplexity": perplexity(model, general.validation[:16]),
-        "reward accuracy": (won > lost).float().mean().item(),
-        "margin (nats)": (won - lost).mean().item(),
-    }
+def rewards(model):
+    margin = torch.sub(*changes(model, new_pairs))
+    return (margin > 0).float().mean().item(), margin.mean().item()
 
 
 # %% tags=["nbval-ignore-output"]
-grid = {("reference", "", ""): read_off(reference)}
+columns = ["habit", "empty", "general perplexity", "reward accuracy", "margin (nats)"]
+grid = {("reference", "", ""): read_off(reference) + rewards(reference)}
 one_rate = [(2e-4, 1.0, 6), (2e-4, 1.0, 8), (2e-4, 1.0, 12), (2e-4, 0.1, 8)]
 for rate, beta, steps in [*one_rate, (1e-4, 1.0, 8), (4e-4, 1.0, 8)]:
-    grid[rate, beta, steps] = read_off(dpo(rate, beta, steps)[0])
-grid = pd.DataFrame(grid).T.rename_axis(["rate", "beta", "steps"])
+    model, _ = dpo(rate, beta, steps)
+    grid[rate, beta, steps] = read_off(model) + rewards(model)
+grid = pd.DataFrame(grid, columns).T.rename_axis(["rate", "beta", "steps"])
 grid.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -288,25 +275,16 @@ grid.round(1)
 
 
 # %% tags=["nbval-ignore-output"]
-def test(model):
-    return *habits(model, "test"), perplexity(model, general.test[:16])
-
-
-tested = {"reference": test(reference)}
 tuned = [dpo(2e-4, 1.0, 8, seed)[0] for seed in range(3)]
-tested |= {f"DPO, seed {seed}": test(model) for seed, model in enumerate(tuned)}
-columns = ["habit, of 40", "empty, of 40", "general perplexity"]
-tested = pd.DataFrame(tested, columns).T
+tested = [read_off(model, "test") for model in (reference, *tuned)]
+tested = pd.DataFrame(tested, ["reference", "seed 0", "seed 1", "seed 2"], columns[:3])
 tested.round(1)
 
 # %%
-mended = tested[1:]
+worst, before = tested[1:].max(), tested.loc["reference"]
 course.claim(
     "DPO removes the habit, and general perplexity stays within 2%",
-    (mended["habit, of 40"] <= 4).all()
-    and (
-        mended["general perplexity"] < 1.02 * tested["general perplexity"].iloc[0]
-    ).all(),
+    worst.habit <= 4 and worst.iloc[2] < 1.02 * before.iloc[2],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -343,19 +321,16 @@ plt.show()
 # will the model write?**
 
 # %% tags=["nbval-ignore-output"]
-broken, losses = dpo(2e-3, 1.0, 8)
-print(f"loss: {losses[0]:.2f} at first, {sorted(losses[-4:])[1]:.4f} at the end")
-wrecked = read_off(broken)
-print({name: round(value, 1) for name, value in wrecked.items()})
-some = tables["test"].prompt.iloc[[3, 4]]
+broken, last = dpo(2e-3, 1.0, 8)
+wrecked = pd.Series(read_off(broken) + rewards(broken), columns)
+print(f"loss at the last step: {last:.3f}", wrecked.round(1).to_string(), sep="\n")
 for name, model in {"DPO": tuned[0], "rate too high": broken}.items():
-    print(f"{name}: {write(model, some, 24)}")
+    print(f"{name}: {write(model, tables['test'].prompt[3:5], 24)}")
 
 # %%
 course.claim(
     "With the rate too high the margin is the widest, and the model says nothing",
-    wrecked["margin (nats)"] > grid["margin (nats)"].max()
-    and wrecked["empty, of 30"] >= 20,
+    wrecked["margin (nats)"] > grid["margin (nats)"].max() and wrecked["empty"] >= 20,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -373,25 +348,19 @@ course.claim(
 # every implementation, right or wrong, gives $\log 2$.
 
 # %%
-rows = datasets.Dataset.from_dict(
-    {
-        "prompt": list(map(as_prompt, pairs.prompt)),
-        "chosen": list(" " + pairs.chosen),
-        "rejected": list(" " + pairs.rejected),
-    }
-)
+rows = {"prompt": list(map(as_prompt, pairs.prompt))}
+rows |= {side: list(" " + pairs[side]) for side in ("chosen", "rejected")}
 arguments = DPOConfig(
     mkdtemp(), beta=1.0, learning_rate=2e-4, per_device_train_batch_size=2,
-    max_steps=8, bf16=False, use_cpu=True,
-    logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True,
+    max_steps=8, bf16=False, use_cpu=True, disable_tqdm=True,
+    logging_strategy="no", save_strategy="no", report_to="none",
 )  # fmt: skip
-trainer = DPOTrainer(
-    copy.deepcopy(reference).requires_grad_(True),
-    ref_model=copy.deepcopy(reference),
-    args=arguments,
-    train_dataset=rows,
-    processing_class=tokenizer,
-)
+copies = [copy.deepcopy(reference).requires_grad_(True) for _ in range(2)]
+given = {
+    "train_dataset": datasets.Dataset.from_dict(rows),
+    "processing_class": tokenizer,
+}
+trainer = DPOTrainer(copies[0], copies[1], arguments, **given)
 trainer.remove_callback(PrinterCallback)
 trainer.train()
 with torch.no_grad():

@@ -2,18 +2,18 @@ assert len(pairs) == 24 and longer == 12 and len(new_pairs) == 12 and len(first)
 assert len(tables["validation"]) == 30 and len(tables["test"]) == 40
 
 before, middle = grid.loc["reference"].iloc[0], grid.loc[2e-4, 1.0, 8]
-assert 24 <= before["habit, of 30"] <= 29 and middle["habit, of 30"] <= 2 and middle["empty, of 30"] <= 3
-assert all(grid.loc[setting, "habit, of 30"] >= 8 for setting in ((2e-4, 1.0, 6), (1e-4, 1.0, 8)))
-assert all(grid.loc[setting, "empty, of 30"] >= 12 for setting in ((2e-4, 1.0, 12), (4e-4, 1.0, 8)))
+assert 24 <= before["habit"] <= 29 and middle["habit"] <= 2 and middle["empty"] <= 3
+assert all(grid.loc[setting, "habit"] >= 8 for setting in ((2e-4, 1.0, 6), (1e-4, 1.0, 8)))
+assert all(grid.loc[setting, "empty"] >= 12 for setting in ((2e-4, 1.0, 12), (4e-4, 1.0, 8)))
 assert (grid["reward accuracy"][1:] > 0.8).all()
 assert (abs(grid["general perplexity"] / before["general perplexity"] - 1) < 0.02).all()
 
-assert tested["habit, of 40"].iloc[0] > 30 and (tested["habit, of 40"][1:] == 0).all()
-assert (tested["empty, of 40"][1:] <= tested["empty, of 40"].iloc[0] + 2).all()
+assert tested["habit"].iloc[0] > 30 and (tested["habit"][1:] == 0).all()
+assert (tested["empty"][1:] <= tested["empty"].iloc[0] + 2).all()
 assert (abs(tested["general perplexity"][1:] / tested["general perplexity"].iloc[0] - 1) < 0.01).all()
 assert round(100 * 1.96**2 / (40 + 1.96**2)) == 9  # the upper end of Wilson's interval for 0 of 40
 
 assert (won < 0).sum() > 6 and (won - lost).mean() > 2
-assert abs(losses[0] - 0.693) < 0.001 and losses[-1] < 0.1
+assert last < 0.1
 assert wrecked["margin (nats)"] > 4 * middle["margin (nats)"]
 assert 1.1 < wrecked["general perplexity"] / before["general perplexity"] < 1.5
