@@ -22,6 +22,7 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
+import warnings
 from tempfile import mkdtemp
 
 import datasets
@@ -39,6 +40,7 @@ import tlkit as tl
 
 tl.setup()
 datasets.disable_progress_bars()
+warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 general = tl.load_corpus("general")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -251,7 +253,7 @@ columns = ["habit", "empty", "general perplexity", "reward accuracy", "margin (n
 grid = {("reference", "", ""): read_off(reference) + rewards(reference)}
 one_rate = [(2e-4, 1.0, 6), (2e-4, 1.0, 8), (2e-4, 1.0, 12), (2e-4, 0.1, 8)]
 for rate, beta, steps in [*one_rate, (1e-4, 1.0, 8), (4e-4, 1.0, 8)]:
-    model, _ = dpo(rate, beta, steps)
+    model = dpo(rate, beta, steps)[0]
     grid[rate, beta, steps] = read_off(model) + rewards(model)
 grid = pd.DataFrame(grid, columns).T.rename_axis(["rate", "beta", "steps"])
 grid.round(1)
@@ -352,8 +354,8 @@ rows = {"prompt": list(map(as_prompt, pairs.prompt))}
 rows |= {side: list(" " + pairs[side]) for side in ("chosen", "rejected")}
 arguments = DPOConfig(
     mkdtemp(), beta=1.0, learning_rate=2e-4, per_device_train_batch_size=2,
-    max_steps=8, bf16=False, use_cpu=True, disable_tqdm=True,
-    logging_strategy="no", save_strategy="no", report_to="none",
+    max_steps=8, bf16=False, gradient_checkpointing=False, use_cpu=True,
+    logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
 copies = [copy.deepcopy(reference).requires_grad_(True) for _ in range(2)]
 given = {
