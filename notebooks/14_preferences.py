@@ -311,10 +311,10 @@ axes.set_title("Rejected answers lose much more than chosen ones change")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Most of them are not.** The loss depends on the margin alone, which also widens when *both* answers become less
-# likely and the rejected one loses more. So some probability goes to texts that are in no pair, such as the empty
-# answer. If you see this in your training, stop earlier, lower the rate, or add the usual loss on the chosen answers
-# (in TRL `loss_type=["sigmoid", "sft"]`).
+# **Only about half of them are**, though all twelve margins are positive. The loss depends on the margin alone, which also
+# widens when *both* answers become less likely and the rejected one loses more. So some probability goes to texts that
+# are in no pair, such as the empty answer. If this grows in your training, stop earlier, lower the rate, or add the
+# usual loss on the chosen answers (in TRL `loss_type=["sigmoid", "sft"]`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A rate that is too high
