@@ -41,7 +41,7 @@
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 36 |
 # | [12 · A real model](12_a_real_model.ipynb) | What changes when the model already knows something? | 25 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 38 |
-# | [14 · Instruction tuning](14_instruction_tuning.ipynb) | How does a model learn to answer, and to stop? | 35 |
+# | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 36 |
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 34 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 31 |

@@ -33,8 +33,7 @@ from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 import course
 import tlkit as tl
-from course.lesson11.pictures import batch_picture
-from course.lesson14.pictures import token_view
+from course.lesson11.pictures import batch_picture, token_view
 
 tl.setup()
 datasets.disable_progress_bars()

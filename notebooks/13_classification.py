@@ -441,4 +441,4 @@ course.check("ex13_1", decided)
 
 # %% [markdown]
 # Previous: [12 · A real model](12_a_real_model.ipynb) ·
-# Next: [14 · Instruction tuning](14_instruction_tuning.ipynb)
+# Next: [14 · Preferences](14_preferences.ipynb)

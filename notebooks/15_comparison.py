@@ -432,5 +432,5 @@ def fair_scores(record):
 course.check("ex15_1", fair_scores)
 
 # %% [markdown]
-# Previous: [14 · Instruction tuning](14_instruction_tuning.ipynb) ·
+# Previous: [14 · Preferences](14_preferences.ipynb) ·
 # Next: [16 · The autopsy](16_autopsy.ipynb)

@@ -13,7 +13,7 @@ from course.lesson06 import pictures as quantization
 from course.lesson07.pictures import products_chart, products_of
 from course.lesson08.pictures import family_picture
 from course.lesson10.pictures import micro_batch_picture
-from course.lesson14.pictures import token_view
+from course.lesson11.pictures import token_view
 from course.lesson16.pictures import label_shift_scheme
 from course.lesson18 import pictures as scaling
 from tlkit.models import load_model

@@ -1,60 +1,67 @@
-"""Instruction tuning: which tokens have a label."""
+"""Preferences: pairs in which length says nothing."""
 
 from course.exercises import Quiz, Wrong, called, exercise, kind
+
+CASES = (
+    (
+        "the longer answer wins twice and loses once",
+        [("a", "b b b", "c"), ("d", "e", "f f"), ("g", "h h", "i")],
+        [0, 1],
+    ),
+    ("it wins once and loses twice", [("a", "b", "c c"), ("d", "e", "f f f"), ("g", "h h", "i")], [0, 2]),
+    ("two pairs have answers of equal length", [("a", "b b", "c c"), ("d", "e e", "f"), ("g", "h", "i")], [0, 2]),
+    ("the longer one by words has fewer letters", [("a", "b b", "cccccc"), ("d", "e", "f f")], [0, 1]),
+    ("nothing has to go", [("a", "b b", "c"), ("d", "e", "f f")], [0, 1]),
+    ("there are no pairs", [], []),
+)
 
 
 @exercise(
     "ex14_1",
-    "the labels of four rows, one of them without padding, one whose padding token is its end token",
-    "Three parts follow one another: only read, learned, padding. Which places belong to the middle one?",
-    "The learned tokens are those from place `only_read` up to, but not including, place `length`.",
-    "`[-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)`.",
+    "the pairs that are left of six small sets, one of them empty, and their order",
+    "Count how often the chosen answer has more words and how often it has fewer. The smaller count is how many of "
+    "each kind may stay.",
+    "Go through the pairs once and keep one counter for each kind; a pair stays as long as the counter of its kind is "
+    "below the limit. Pairs of equal length always stay.",
+    "`sign = (n > m) - (n < m)` is 1, -1 or 0 for lengths `n` and `m`; the limit is `min(signs.count(1), "
+    "signs.count(-1))`.",
 )
-def labels_of_a_row(answer: object) -> None:
-    """Judge a function that makes labels by place, and not by token."""
-    cases = (
-        ("a question of 3 tokens, an answer of 2 and its end, no padding", [5, 6, 7, 8, 9, 0], 3, 6),
-        ("the same with three places of padding by the end token", [5, 6, 7, 8, 9, 0, 0, 0, 0], 3, 6),
-        ("an answer that is one token and its end", [5, 6, 7, 0, 1, 1], 2, 4),
-        ("a question in which the token of the end occurs", [5, 0, 7, 8, 0, 0, 0], 3, 5),
-    )
-    for story, tokens, only_read, length in cases:
-        given = called(answer, list(tokens), only_read, length)
+def balanced_pairs(answer: object) -> None:
+    """Judge a function that drops pairs until length says nothing."""
+    for story, pairs, places in CASES:
+        given = called(answer, list(pairs))
         if not isinstance(given, list):
-            raise Wrong(f"{story}: expected a list, and this is {kind(given)}.")
-        wanted = [-100] * only_read + tokens[only_read:length] + [-100] * (len(tokens) - length)
+            raise Wrong(f"where {story}: expected a list, and this is {kind(given)}.")
+        wanted = [pairs[place] for place in places]
         if given == wanted:
             continue
-        if len(given) != len(tokens):
-            raise Wrong(f"{story}: expected {len(tokens)} labels, one for each token, and these are {len(given)}.")
-        if given[length - 1] == -100:
-            raise Wrong(f"{story}: the end token of the answer has no label, so the model would never learn to stop.")
-        if any(label != -100 for label in given[length:]):
-            raise Wrong(f"{story}: padding has labels, so the model would learn to write it.")
-        if any(label != -100 for label in given[:only_read]):
-            raise Wrong(f"{story}: the question has labels; it is only read.")
-        if all(label == -100 for label in given):
-            raise Wrong(f"{story}: no token has a label.")
-        if given[only_read : length - 1] == tokens[only_read + 1 : length]:
-            raise Wrong(f"{story}: the labels are shifted by one; the model shifts them itself.")
-        raise Wrong(f"{story}: the labels are {given}; expected each learned token's own id at its own place.")
+        if any(pair not in pairs for pair in given):
+            raise Wrong(f"where {story}: there is something in the list that is none of the pairs.")
+        if sorted(given) == sorted(wanted):
+            raise Wrong(f"where {story}: these are the right pairs in another order.")
+        lengths = [(len(chosen.split()), len(rejected.split())) for _, chosen, rejected in given]
+        more, fewer = sum(n > m for n, m in lengths), sum(n < m for n, m in lengths)
+        if more != fewer:
+            raise Wrong(f"where {story}: the longer answer wins {more} times and loses {fewer} times.")
+        if len(given) < len(wanted):
+            raise Wrong(f"where {story}: {len(wanted)} pairs can stay, and {len(given)} are left.")
+        raise Wrong(f"where {story}: the last pairs of a kind go, and the first ones stay.")
 
 
 QUIZ = Quiz(
     "quiz14",
-    "A fine-tuned chat model writes a good answer, but then goes on with a question of its own, answers that, and so "
-    "on until the limit. The training loss was low. What is the most likely reason?",
+    "A run of DPO logs a loss near 0, a reward accuracy of 0.98 and margins that still grow. What do you do next?",
     {
-        "a": "The learning rate was too high.",
-        "b": "The end token of the answers carried no label.",
-        "c": "The model was trained for too few epochs.",
-        "d": "The answers in the training data are too long.",
+        "a": "Use the model: all three numbers are good.",
+        "b": "Train longer, because the margins still grow.",
+        "c": "Let it write, count what was wanted and what was not, and measure perplexity on other text.",
+        "d": "Raise the learning rate.",
     },
     {
-        "a": "no: then the loss would have been high, or training would have diverged.",
-        "b": "yes: it has learned what an answer says, and never that one ends.",
-        "c": "no: the answers are good, so enough was learned; only where they end was not.",
-        "d": "no: a long answer ends, too, if its end has a label.",
+        "a": "no: the broken models of this lesson had such numbers, too.",
+        "b": "no: a margin also grows when both answers become less likely, and with more steps more is damaged.",
+        "c": "yes: the numbers compare two given answers, and only its own text shows what the model writes.",
+        "d": "no: nothing here asks for a higher rate, and too high a rate gives such numbers as well.",
     },
-    right="b",
+    right="c",
 )

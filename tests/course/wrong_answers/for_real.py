@@ -3,25 +3,18 @@
 import json
 import math
 
-PAD = -100
 
-
-def _by_token(tokens, only_read, length):
-    """Padding masked by its token, which is the end token too."""
-    return [PAD if place < only_read or token == tokens[-1] else token for place, token in enumerate(tokens)]
-
-
-def _shifted(tokens, only_read, length):
-    learned = [*tokens[only_read + 1 : length], tokens[length - 1]]
-    return [PAD] * only_read + learned + [PAD] * (len(tokens) - length)
-
-
-def _too_short(tokens, only_read, length):
-    return [PAD] * only_read + tokens[only_read:length]
-
-
-def _one_more(tokens, only_read, length):
-    return [PAD] * only_read + tokens[only_read : length + 1] + [PAD] * max(0, len(tokens) - length - 1)
+def balanced(pairs, size=lambda text: len(text.split()), last=False, equal=True, tight=0):
+    """A solution of exercise 14.1 with a mistake in it."""
+    signs = [(size(chosen) > size(rejected)) - (size(chosen) < size(rejected)) for _, chosen, rejected in pairs]
+    limit = max(0, min(signs.count(1), signs.count(-1)) - tight)
+    room, kept = {1: limit, -1: limit, 0: len(pairs) if equal else 0}, []
+    rows = list(zip(pairs, signs, strict=True))
+    for pair, sign in rows[::-1] if last else rows:
+        if room[sign] > 0:
+            kept.append(pair)
+            room[sign] -= 1
+    return kept[::-1] if last else kept
 
 
 def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
@@ -76,12 +69,14 @@ WRONG = {
         (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
     ],
     "ex14_1": [
-        (_by_token, "the end token of the answer has no label"),
-        (_shifted, "shifted by one"),
-        (_too_short, "one for each token"),
-        (_one_more, "padding has labels"),
-        (lambda tokens, only_read, length: list(tokens), "the question has labels"),
-        (lambda tokens, only_read, length: [PAD] * len(tokens), "has no label"),
+        (lambda pairs: pairs, "the longer answer wins 2 times and loses 1"),
+        (lambda pairs: balanced(pairs, size=len), "the longer one by words has fewer letters: 2 pairs can stay"),
+        (lambda pairs: balanced(pairs, last=True), "the last pairs of a kind go"),
+        (lambda pairs: balanced(pairs, equal=False), "pairs can stay"),
+        (lambda pairs: balanced(pairs, tight=1), "2 pairs can stay, and 0 are left"),
+        (lambda pairs: balanced(pairs)[::-1], "in another order"),
+        (lambda pairs: [prompt for prompt, _, _ in pairs], "none of the pairs"),
+        (lambda pairs: len(pairs), "expected a list"),
     ],
     "ex18_1": [
         (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
