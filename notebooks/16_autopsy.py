@@ -3,9 +3,9 @@
 #
 # *How can reports full of numbers be wrong, and how would you have noticed?*
 #
-# Three reports describe one experiment: Qwen2-0.5B, a language model with 494 million parameters, is adapted to text
-# about Rust by four strategies. Their losses fell, but most of their conclusions do not hold. Every fault is one that
-# you could make tomorrow, and each left a trace that a reader could have seen. Each of the five symptoms gives you one
+# Five reports describe one experiment, and we read three of them: Qwen2-0.5B, a language model with 494 million
+# parameters, is adapted to text about Rust by four strategies. The losses fell, but most of the conclusions do not
+# hold. Every fault is one that you could make tomorrow, and each left a trace. Each of the five symptoms gives you one
 # check, and in the exercise the five become a program.
 #
 # **You will be able to**
@@ -62,7 +62,8 @@ def new_model():
 # | last training loss | 0.0000 |
 # | perplexity after training | 116,362,380 |
 #
-# The report's diagnosis is overfitting: seven blocks are too few, so the model learned them by heart.
+# You met the first number in [lesson 4](04_full_fine_tuning.ipynb). The report's diagnosis is overfitting: seven blocks
+# are too few, so the model learned them by heart.
 #
 # **Which row can overfitting not explain, and which two rows contradict that row?**
 
@@ -76,7 +77,7 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 # English. So the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline? (One nat is a rule of
-# thumb, for texts of more than a few tokens.)
+# thumb.)
 #
 # **What can an evaluation do wrong, if training is right?** The next picture shows what the source did.
 
@@ -101,25 +102,29 @@ def perplexity(model, blocks, twice=False):
     return model(input_ids=inputs, labels=labels).loss.exp().item()
 
 
-def row(model):
-    return [perplexity(model, x, y) for x in (seven, held_out) for y in (False, True)]
+def four_scores(model):
+    return {
+        "seven blocks": perplexity(model, seven),
+        "seven blocks, shifted twice": perplexity(model, seven, twice=True),
+        "other text": perplexity(model, held_out),
+        "other text, shifted twice": perplexity(model, held_out, twice=True),
+    }
 
 
 seven = tl.pack(tl.load_corpus("facts").train, tokenizer, 32)[:7]
 model = new_model()
+first_loss = math.log(perplexity(model, seven[:1]))  # of the first step
+
+# %%
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-first_loss, rows = None, [row(model)]
+rows = [four_scores(model)]
 for _ in range(10):
     for block in seven.split(1):
-        loss = model(input_ids=block, labels=block).loss
-        first_loss = first_loss or loss.item()
-        loss.backward()
+        model(input_ids=block, labels=block).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-    rows.append(row(model))
-names = ["seven blocks", "seven blocks, shifted twice"]
-names += ["other text", "other text, shifted twice"]
-scores = pd.DataFrame(rows, columns=names)
+    rows.append(four_scores(model))
+scores = pd.DataFrame(rows)
 
 # %%
 axes = scores.plot(logy=True, figsize=(8, 3.8), style=["o-", "o--", "s-", "s--"])
@@ -128,22 +133,24 @@ for name, last in scores.iloc[-1].items():
     axes.annotate(f"  {name}", (10, last), va="center")
 axes.set(xlim=(-0.3, 16), xticks=range(0, 11, 2), ylabel="perplexity")
 axes.set_xlabel("epochs on seven blocks")
-axes.set_title("On the learned blocks, one figure falls to 1 and the other explodes")
+axes.set_title("On the learned blocks, one perplexity falls to 1, the other explodes")
 plt.show()
 
 # %%
 course.claim(
     "The faulty perplexity is at least 20 times too high, after every epoch",
-    all((scores[f"{x}, shifted twice"] > 20 * scores[x]).all() for x in names[::2]),
+    (scores["seven blocks, shifted twice"] > 20 * scores["seven blocks"]).all()
+    and (scores["other text, shifted twice"] > 20 * scores["other text"]).all(),
 )
-print(first_loss_warning(first_loss, math.log(rows[0][3])))
-print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as high")
+print(first_loss_warning(first_loss, math.log(scores["other text, shifted twice"][0])))
+other = scores["other text"]
+print(f"other text, scored correctly: {other.iloc[-1] / other[0]:.1f} times as high")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
 # leaves for the one after that. So as the training loss goes to zero, the faulty perplexity goes up, most of all on
 # text that was learned. The report's model may well have overfitted, as ours did, but the report's numbers do not show
-# that. The printed warning is check 1 as a function, from [lesson 4](04_full_fine_tuning.ipynb).
+# that. `first_loss_warning` is check 1 as a function.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -154,11 +161,10 @@ print(f"other text, scored correctly: {rows[-1][2] / rows[0][2]:.1f} times as hi
 # | text generated before training | words of many languages in no order | the same |
 # | first training losses | none: out of memory | 11.4, 11.4, 13.5 and 12.5 |
 #
-# Both load the same pretrained file. The reports suspect the tokenizer or the transfer to the graphics card.
+# Both load the same pretrained file.
 #
 # **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses, with the same
-# probability for every token, has a perplexity equal to the size of its vocabulary, for Qwen2 151,936. The next cell
-# tries this on our small model.
+# probability for every token, has a perplexity equal to the size of its vocabulary, for Qwen2 151,936.
 
 # %%
 torch.manual_seed(0)
@@ -171,15 +177,16 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault, because here everything says that the model knows nothing: the evaluation, whose logarithm is
-# 12.9, the first losses, near the 11.9 of guessing, and the text, which is noise. Our random models are worse than
-# guessing, too, and no two are alike, while a file gives the same model each time. So in both programs the pretrained
-# weights never arrived.
+# It is another fault. In the hybrid report all three signs agree that the model knows nothing. The evaluation is 12.9
+# nats, the first losses are close to the 11.9 of guessing, and the text is noise. Our random models are worse than
+# guessing, and no two are alike. The CUDA report has no first loss, but the source of both programs shows that the
+# pretrained weights never arrived.
 #
-# (Two of the first losses are 1.5 nats below the evaluation, so check 1 rings here as well, for a block of only 4 tokens
-# and weights that each run drew anew. Go through all checks before you name a fault.)
+# Check 1 rings here too: two first losses are 1.5 nats below the evaluation, because each run drew new weights and
+# scored only 4 tokens. A check names the number that cannot be right; a person has to name the fault.
 #
-# **How can a program load a file and stay random, without an error?** This is what the source did, in Python:
+# **How can a program load a file and stay random, without an error?** Candle registers variables in a `VarMap` while
+# the layers are built. In Python, the source did this:
 
 
 # %%
@@ -202,7 +209,9 @@ course.claim(
 # Candle's call fills the variables that exist. The program called it *before* it built the model, so it filled nothing
 # and succeeded.
 #
-# **Check 2, loading:** is the baseline below the size of the vocabulary?
+# **Check 2, loading:** is the first loss, or the logarithm of the baseline, more than one nat below $\ln$(vocabulary)?
+# If neither is, the model knows nothing, whatever check 1 says. In symptom 1 the first loss is 7 nats below, so loading
+# was fine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: three parameters win
@@ -226,11 +235,11 @@ factors.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # None did: all four fell to a third, and their order was there after the first epoch. Each strategy loaded the model
-# afresh, so by symptom 2 each began with random weights of its own. And each was scored on a block of 4 tokens, which
-# has only three predictions. So the ranking may show four random draws and nothing about the strategies.
+# afresh, so by symptom 2 each began with random weights of its own. And each was scored on a block of only 4 tokens. So
+# the ranking may show four random draws and nothing about the strategies.
 #
-# **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`. We
-# apply it to Qwen2's shapes, without weights.
+# **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`.
+# `tl.meta_model` builds Qwen2 without weights, and the strip shows which parts train.
 
 
 # %%
@@ -257,8 +266,8 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and so on, so
 # all 24 layers were frozen. Three *tensors* are left, which the report calls parameters. They hold 272 million
-# parameters, 43% of this model, whose head was not tied. The report calculates 12 bytes of gradients for three
-# parameters, and says that this is why the run fits the card. In truth the gradients take 1.09 GB.
+# parameters, 43% of this model. The report counts 12 bytes of gradients for them, but the
+# gradients take 1.09 GB.
 #
 # **Check 3, count:** do the parts that are said to be trained add up, in parameters, to the number that is given?
 
@@ -271,9 +280,9 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # | seeds | 1 | 1 |
 # | said to be best | adapter layers | freeze lower layers |
 #
-# Suppose that everything else had been right. The record of [lesson 15](15_comparison.ipynb) holds the same four
-# strategies (`last_layers` are the "adapter layers") with 40 test documents and three seeds. Ranking the four on one
-# document with one seed makes 120 reports of 137 tokens on average.
+# The record of [lesson 15](15_comparison.ipynb) holds the same four strategies (`last_layers` are the "adapter layers")
+# with 40 test documents and three seeds. Ranking the four on one document with one seed makes 120 reports, each from
+# more text than the two in the table.
 #
 # **How many different rankings will the 120 reports publish?** Four strategies allow 24.
 
@@ -284,6 +293,7 @@ record = record[record.strategy.isin(four)].assign(loss=lambda x: x.nats / x.tok
 reports = record.pivot(index=["document", "seed"], columns="strategy", values="loss")
 rankings = reports.apply(lambda losses: tuple(losses.sort_values().index), axis=1)
 winners = reports.idxmin(axis=1).value_counts()
+print(f"{record.tokens.mean():.0f} tokens a report on average")
 print(f"{len(reports)} reports, {rankings.nunique()} rankings; most frequent ones:")
 print(rankings.value_counts().head(3).to_string(header=False))
 pd.DataFrame({"reports it wins": winners, "mean loss": reports.mean().round(2)})
@@ -308,30 +318,30 @@ course.claim(
 # | full fine-tuning | 100% | 254.28 |
 # | adapter layers | 6.05% | 17.72, "14.3 times faster" |
 #
-# The "adapter layers" are the last two blocks, plus 45 norms that a name rule caught by accident (lesson 7). The lowest
-# of these norms is in block 0. The report explains the speed by the few trained parameters.
+# The "adapter layers" are the last two blocks, plus the 45 norms that you met in lesson 7. One of these norms is in
+# block 0, so backpropagation still goes through the whole model. The report explains the speed by the few trained
+# parameters.
 #
 # **A step consists of arithmetic, and of moving numbers between memory and processor. By how much can each shrink, if
 # 94% of the parameters are frozen?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # *Arithmetic.* Lesson 7 counted three products for each parameter: one in the forward pass, one that hands the gradient
-# down, and one for the parameter's own gradient. Freezing saves the third. The second is still needed in all blocks,
-# because the gradient has to reach the norm in block 0. So at best three products become two, 1.5 times less.
+# down, and one for the parameter's own gradient. Freezing saves only the third, because the gradient still has to reach
+# block 0. So at best three products become two, 1.5 times less.
 #
 # *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Both passes read 4 bytes for each. A
-# *trained* one moves many more:
+# *trained* one moves many more. (The source's `Trainer` clips by default. Its version decides whether AdamW is fused,
+# so we count both.)
 #
 # | what moves a trained parameter's numbers | bytes |
 # | --- | --- |
 # | the backward pass writes the gradient | 4 |
 # | clipping reads it for the norm, then reads and writes it | 12 |
-# | AdamW by default: eight small operations, each reads its tensors and writes its result | 80 |
+# | AdamW by default: eight small operations read twelve tensors and write eight | 80 |
 # | the same with `fused=True`: one operation reads four tensors and writes three | 28 |
 #
-# The eight are weight decay (8 bytes), the first average (12), the second (8 + 12), its root (8), the root's correction
-# (8), $\varepsilon$ (8), and the update (16). Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and
-# 44 with a fused optimizer.
+# Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and 44 with a fused optimizer.
 
 # %%
 P, head = 494_032_768, 151_936 * 896  # all parameters; those of the tied head
@@ -352,15 +362,16 @@ course.claim(
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So arithmetic can explain a speed-up of 1.5, and traffic one of 7.5, or of 5 with a fused optimizer. The few trained
-# parameters do not explain 14.3.
+# So arithmetic can explain a speed-up of 1.5, and traffic one of 7.5, or of 5 with a fused optimizer. A step takes at
+# most the sum of the two times, and a ratio of sums lies between the two ratios, so no mixture exceeds 7.5. Fixed
+# costs, equal in both runs, only lower the ratio. The few trained parameters do not explain 14.3.
 #
 # **Check 5, speed:** is the speed-up within what arithmetic and traffic can save?
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Was the cheap run fast, or the expensive one slow? **How long should a full step take on the reports' card?** An RTX
-# 4060 Ti moves 288 GB a second, and the hybrid report says that it has 8 GB. Full fine-tuning needs at least 16 bytes
-# for each parameter, and two temporary copies of the largest gradient, that of the head ([lesson 9](09_memory.ipynb)).
+# **How long should a full step take on the reports' card?** An RTX 4060 Ti moves 288 GB a second, and the hybrid report
+# says that it has 8 GB. Full fine-tuning needs at least 16 bytes for each parameter, and two temporary copies of the
+# largest gradient, that of the head ([lesson 9](09_memory.ipynb)).
 
 # %%
 for name, seconds in {"full": 254.28, "as published": 17.72}.items():
@@ -371,10 +382,10 @@ needed = 16 * P + 2 * 4 * head
 print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cheap step took 0.1 s longer than its traffic, perhaps to start thousands of small operations. With the same 0.1 s
-# on top, a full step should take 0.28 s, and it took 1.82. So the expensive run was slow. Nor does it fit a card of 8
-# GB. On Windows, the driver can move what does not fit into main memory, and each step then waits for it. That would
-# explain the slow steps, but it is a *hypothesis* that we cannot test without that machine.
+# The cheap step took 0.1 s longer than its traffic. With the same 0.1 s on top, a full step should take 0.28 s, and it
+# took 1.82. So the expensive run was slow. It also does not fit a card of 8 GB. On Windows, the driver can move what
+# does not fit into main memory, and each step then waits for it. That is a *hypothesis*, which we cannot test without
+# that machine.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -428,10 +439,11 @@ course.quiz("quiz16")
 # | `seeds` | 1 | |
 # | `speedup` | 12.0 | times faster than full fine-tuning |
 #
-# Your function gets such a dictionary and returns the set of all complaints that apply:
+# Your function gets such a dictionary and returns the set of all complaints that apply. They name the number that cannot
+# be right; the person who reads them names the fault.
 #
-# - `"evaluation"`: first loss and baseline are more than one nat apart;
-# - `"loading"`: they agree, but the baseline is not below the vocabulary;
+# - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
+# - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
 # - `"speed"`: faster than traffic allows, as in symptom 5: 8 bytes for each parameter and 96 for each trained one.

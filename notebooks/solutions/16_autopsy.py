@@ -20,10 +20,11 @@ import tlkit as tl
 # | `seeds` | 1 | |
 # | `speedup` | 12.0 | times faster than full fine-tuning |
 #
-# Your function gets such a dictionary and returns the set of all complaints that apply:
+# Your function gets such a dictionary and returns the set of all complaints that apply. They name the number that cannot
+# be right; the person who reads them names the fault.
 #
-# - `"evaluation"`: first loss and baseline are more than one nat apart;
-# - `"loading"`: they agree, but the baseline is not below the vocabulary;
+# - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
+# - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
 # - `"speed"`: faster than traffic allows, as in symptom 5: 8 bytes for each parameter and 96 for each trained one.
@@ -37,10 +38,11 @@ def audit(report):
     """The set of complaints about a report; empty for a sound one."""
     ### BEGIN SOLUTION
     complaints = set()
-    if abs(report["first_loss"] - math.log(report["baseline"])) > 1:
-        complaints.add("evaluation")
-    elif report["baseline"] >= report["vocabulary"]:
+    loss, baseline = report["first_loss"], math.log(report["baseline"])
+    if min(loss, baseline) >= math.log(report["vocabulary"]) - 1:
         complaints.add("loading")
+    elif abs(loss - baseline) > 1:
+        complaints.add("evaluation")
     if sum(report["parts"]) != report["trained"]:
         complaints.add("count")
     if report["tokens"] < 1000 or report["seeds"] < 3:

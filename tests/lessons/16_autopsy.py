@@ -2,8 +2,8 @@ assert all(scores[name].iloc[-1] > 1.7 * scores[name][0] for name in ["other tex
 assert scores["seven blocks"].iloc[-1] < 1.3
 assert scores["seven blocks, shifted twice"].iloc[-1] > 5 * scores["seven blocks, shifted twice"][0]
 assert scores["other text, shifted twice"].iloc[-1] < 2 * scores["other text, shifted twice"][0]
-assert first_loss_warning(first_loss, math.log(rows[0][3]))
-assert first_loss_warning(first_loss, math.log(rows[0][0])) is None
+assert first_loss_warning(first_loss, math.log(rows[0]["other text, shifted twice"]))
+assert first_loss_warning(first_loss, math.log(rows[0]["seven blocks"])) is None
 
 size = model.config.vocab_size
 torch.manual_seed(1)

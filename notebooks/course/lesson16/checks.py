@@ -14,13 +14,13 @@ SOUND = {
     "speedup": 2.1,
 }
 COMPLAINTS = {  # what is said if one is missing, and if one is too many
+    "loading": (
+        "the first loss and the baseline are both as bad as guessing, so the model knows nothing",
+        "a model with random weights would be as bad in its first training step, and this one was not",
+    ),
     "evaluation": (
         "a loss is the logarithm of a perplexity, and they may differ in either direction",
         "a loss is in nats and a perplexity is not, so they cannot be compared directly",
-    ),
-    "loading": (
-        "training that starts as badly as a baseline above the vocabulary is a model that knows nothing",
-        "a model with random weights would be as bad in its first training step, and this one was not",
     ),
     "count": ("the parts have another sum, and one parameter is enough", "the parts add up"),
     "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
@@ -36,8 +36,8 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "the new report, three sound ones, and others with one fault or several; two have published figures",
     "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
     "Let P be all parameters and T the trained ones. A full step moves 8P + 96P bytes, and this one 8P + 96T.",
-    'Start with `complaints = set()`, and add a word where its comparison fails. `"loading"` is in an `elif` behind '
-    '`"evaluation"`.',
+    'Start with `complaints = set()`, and add a word where its comparison fails. `"evaluation"` is in an `elif` '
+    'behind `"loading"`.',
 )
 def audits(answer: object) -> None:
     """Judge a function that names what is wrong in a report."""
@@ -55,6 +55,8 @@ def audits(answer: object) -> None:
         ("random weights, just at guessing", {"loading"}, {"first_loss": 10.8, "baseline": 49_152.0}),
         ("an evaluation that shows each token before it is guessed", {"evaluation"}, {"baseline": 1.3}),
         ("an evaluation that shifts labels twice", {"evaluation"}, {"baseline": 9_000.0}),
+        ("symptom 2", {"loading"}, {"vocabulary": 151_936, "first_loss": 11.4, "baseline": 387_789.0}),
+        ("symptom 1", {"evaluation"}, {"vocabulary": 151_936, "first_loss": 4.6157, "baseline": 254_801.0}),
         ("the Python report", {"evaluation", "count", "sample", "speed"},
          published | {"first_loss": 4.1105, "baseline": 254_801.06, "parts": [29_824_768, 136_134_656],
                       "trained": 29_865_088, "tokens": 32, "seeds": 1, "speedup": 14.3}),

@@ -4,15 +4,17 @@ import math
 from functools import partial
 
 
-def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, always=False):
+def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False):
     """The audit of exercise 16.1; the options make it wrong, each as somebody does."""
     everything, trained = report["parameters"], report["trained"]
-    evaluation = apart(nats(report["baseline"]) - report["first_loss"]) > 1
+    loss, baseline = report["first_loss"], nats(report["baseline"])
+    evaluation = apart(baseline - loss) > 1
+    loading = nothing(loss, baseline) >= math.log(report["vocabulary"]) - 1
     return {
         word
         for word, holds in {
-            "evaluation": evaluation,
-            "loading": (always or not evaluation) and report["baseline"] >= report["vocabulary"],
+            "evaluation": evaluation and (late or not loading),
+            "loading": loading and not (late and evaluation),
             "count": abs(sum(report["parts"]) - trained) > least,
             "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
             "speed": report["speedup"] > (part * 8 + 96) * everything / (part * 8 * everything + 96 * trained),
@@ -31,7 +33,8 @@ WRONG = {
         (partial(audited, seeds=0), "both have to be enough"),
         (partial(audited, part=0), "shrinks by less than what is trained"),
         (partial(audited, least=1000), "one parameter is enough"),
-        (partial(audited, always=True), "would be as bad in its first training step"),
+        (partial(audited, nothing=max), "would be as bad in its first training step"),
+        (partial(audited, late=True), "for symptom 2, 'loading' is missing"),
         (lambda report: "sample", "expected a set of"),
         (lambda report: audited(report) - {"loading"}, "knows nothing"),
     ],
