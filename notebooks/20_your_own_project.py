@@ -412,7 +412,8 @@ limits = "One small model, one epoch, five sources; forgetting was not measured.
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})
-{plan["score"]} (lower is better), 95% over {len(losses)} documents and {len(means)} seeds.
+{plan["score"]} (lower is better), 95% over {len(losses)} documents
+and {len(means)} seeds.
 Plan: sha256 {plan_sha256}. Rule: {plan["rule"]} ({plan["worthwhile"]}).
 Data: {plan["data"]}. Removed as leaks: {leaks.sum()}.
 

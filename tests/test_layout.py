@@ -20,7 +20,7 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
     "tlkit": (15_910, 705_000, 108),
-    "notebooks/course": (5_340, 244_000, 75),
+    "notebooks/course": (5_345, 244_500, 74),
     "tests": (15_950, 769_500, 118),
 }
 LESSON_LINES = 9_190
