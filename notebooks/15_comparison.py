@@ -37,7 +37,13 @@ tl.setup()
 rust = tl.load_corpus("rust")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 blocks = tl.pack(rust.train[:12], tokenizer, 128)
-test = [tokenizer(x, return_tensors="pt").input_ids[:, :64] for x in rust.test[:20]]
+
+
+def first_tokens(texts):
+    return [tokenizer(x, return_tensors="pt").input_ids[:, :64] for x in texts[:20]]
+
+
+validation, test = first_tokens(rust.validation), first_tokens(rust.test)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run a comparison
@@ -45,8 +51,7 @@ test = [tokenizer(x, return_tensors="pt").input_ids[:, :64] for x in rust.test[:
 # A comparison needs two functions. The first makes one run: it loads the model afresh, adds adapters if asked to, and
 # trains on 12 passages about Rust. The [seed](glossary.md#seed) decides the first values of the adapters and the order
 # of the batches. The order has its own generator, so two strategies with the same seed read the same batches in the
-# same order. The second function returns the loss of each of 20 test documents, cut to 64 tokens, and not only
-# the mean.
+# same order. The second function returns the loss of each document, cut to 64 tokens, and not only the mean.
 
 
 # %%
@@ -68,21 +73,21 @@ def adapted(rate, seed, lora=False):
 
 
 @torch.no_grad()
-def document_losses(model):
-    """Nats per token of each test document."""
-    return [model(input_ids=ids, labels=ids).loss.item() for ids in test]
+def document_losses(model, texts):
+    """Nats per token of each document."""
+    return [model(input_ids=ids, labels=ids).loss.item() for ids in texts]
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Our first comparison sets full fine-tuning against LoRA. LoRA runs twice: with the learning rate of full fine-tuning,
 # 0.001, and with ten times that rate. A run's *gain* is the perplexity that it takes away from the untouched model, and
-# we express each gain as a share of that of full fine-tuning.
+# we express each gain as a share of that of full fine-tuning. These scores use 20 *validation* documents.
 #
 # **Predict first.** What share of full fine-tuning's gain does LoRA reach with the same rate, and with ten times that?
 
 # %%
 untouched = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-before = np.exp(np.mean(document_losses(untouched)))
+before = np.exp(np.mean(document_losses(untouched, validation)))
 print(f"untouched model: perplexity {before:.1f}")
 
 # %% tags=["nbval-ignore-output"]
@@ -91,13 +96,16 @@ candidates = {
     "LoRA, 1e-3": {"rate": 1e-3, "lora": True},
     "LoRA, 1e-2": {"rate": 1e-2, "lora": True},
 }
-live = []
+live, tested = [], []
 for name, options in candidates.items():
     for seed in range(3):
-        loss = document_losses(adapted(seed=seed, **options))
-        live.append(pd.DataFrame({"strategy": name, "seed": seed, "loss": loss}))
+        model = adapted(seed=seed, **options)
+        run = {"strategy": name, "seed": seed, "document": range(20)}
+        loss = document_losses(model, validation)
+        live.append(pd.DataFrame(run | {"loss": loss}))
+        tested.append(pd.DataFrame(run | {"loss": document_losses(model, test)}))
         print(f"{name}, seed {seed}: {np.exp(np.mean(loss)):.1f}")
-live = pd.concat(live).rename_axis("document").reset_index()  # a row for each loss
+live, tested = pd.concat(live), pd.concat(tested)  # a row for each loss
 
 # %% tags=["nbval-ignore-output"]
 after = np.exp(live.groupby("strategy").loss.mean())
@@ -105,14 +113,14 @@ gain = (before - after) / (before - after["full, 1e-3"])
 pd.DataFrame({"perplexity": after.round(1), "share of full's gain": gain.round(2)})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the same rate LoRA reaches about a fifth of the gain of full fine-tuning, and with ten times the rate about four
+# With the same rate LoRA reaches about a sixth of the gain of full fine-tuning, and with ten times the rate about four
 # fifths. Most of the first gap only shows that the rate was too low for LoRA, so a rate that all strategies share can
 # decide who wins.
 #
-# Therefore every strategy gets a search of its own, as in [lesson 4](04_full_fine_tuning.ipynb), on *validation* text.
-# The test text is read only once all choices have been made, because the best of many scores is partly luck. Such a
-# search is recorded, with 60 training passages and the same eight rates for all seven strategies. **How far apart are
-# the best rates?**
+# Therefore every strategy gets a search of its own, as in [lesson 4](04_full_fine_tuning.ipynb), on validation text. We
+# look at the test scores, which the loop stored in `tested`, once, after the choice, because the best of many scores is
+# partly luck. A larger search is recorded, with 60 training passages and the same eight rates for all seven strategies.
+# **How far apart are the best rates?**
 
 # %%
 tuning = tl.recorded("rates")
@@ -125,7 +133,7 @@ best[seven].to_frame("best rate")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## All strategies in one table
 #
-# The best rates differ by a factor of fifty. With them, a larger comparison was recorded by
+# The best rates differ by a factor of ten to fifty. With them, a larger comparison was recorded by
 # `python -m tlkit compare --profile real`: seven strategies with three seeds each, one pass over 200 passages, and 40
 # test documents. *General* is the perplexity on Python's language reference, which shows what was forgotten.
 #
@@ -142,7 +150,6 @@ table = pd.DataFrame(
         "trained parameters": scores.trainable_values,
         "Rust perplexity": scores.perplexity.round(1),
         "general perplexity": scores.general.round(1),
-        "peak memory (MiB)": (scores.peak_memory_mb * 1e6 / 2**20).round(0),
     }
 )
 table
@@ -152,9 +159,9 @@ table
 # little. `full` is first with 52.7, but 56.5 and 56.8 are close to each other, and so are 62.5 and 63.1. **Which of
 # these gaps would be there again with other documents and other seeds?**
 #
-# Look at the general column, too. All seven trained strategies stand above the untouched model, so all have forgotten
-# something. But who learns more does not always forget more: `freeze_lower` has forgotten most (88.5, against 63.5 for
-# `full`), although it learned less than `full`.
+# Look at the general column, too. The means of all seven strategies are above the untouched model's, which suggests that
+# all forgot something. But a strategy that learns more does not always forget more: `freeze_lower` has the highest mean
+# (88.5, against 63.5 for `full`), although it learned less than `full`. These means have no intervals here.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One pair: subtract before you average
@@ -189,6 +196,7 @@ plt.show()
 for name, (low, high) in {"unpaired": unpaired, "paired": paired}.items():
     print(f"{name}: {low:.2f} to {high:.2f} nats per token")
 narrower = (unpaired.high - unpaired.low) / (paired.high - paired.low)
+print(f"{narrower:.1f} times narrower")
 course.claim("Pairing makes this interval at least five times narrower", narrower > 5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -205,7 +213,7 @@ course.claim("Pairing makes this interval at least five times narrower", narrowe
 #
 # The paired interval says what *other documents* would have changed. But another *seed* would have given other models.
 # So we do the same with seeds in place of documents: we average each run's losses over the 40 documents, and then
-# subtract seed by seed. **How sure is the mean of these three differences?**
+# subtract seed by seed. **How close together are the three differences?**
 
 # %%
 by_seed = losses.pivot_table("loss", "seed", "strategy")  # means over documents
@@ -213,19 +221,21 @@ differences = by_seed.freeze_embeddings - by_seed.full
 print(differences.round(3).to_dict(), f"standard deviation {differences.std():.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They are close together, but three numbers may be so by luck. Their deviations from the mean add up to zero, so two of
-# them determine the third. We say that they have two [degrees of freedom](glossary.md#degrees-of-freedom), and $n$
-# differences have $n - 1$.
+# The three differences are close together, but with only three that may be luck. Their deviations from the mean add up
+# to zero, so two of them determine the third. We say that they have two [degrees of
+# freedom](glossary.md#degrees-of-freedom), and $n$ differences have $n - 1$.
 #
-# *Student's factor* $t$ makes up for the luck. If a spread is known exactly, a 95% interval reaches 1.96 [standard
-# errors](glossary.md#standard-error) to each side. The fewer degrees of freedom there are, the further it has to reach:
+# If we knew the spread exactly, a 95% interval would reach 1.96 [standard errors](glossary.md#standard-error) to each
+# side. We only estimate it, so the interval must reach further: *Student's* $t$ standard errors, where $t$ grows as the
+# degrees of freedom get fewer.
 
 # %%
 freedom = pd.Index([1, 2, 4, 12, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now each source of chance has its error, and each error its $t$. The two are independent, so their squares add up:
+# These are the two sources of chance of [lesson 8](08_peft_family.ipynb), which used one $t$ for both. Here each error
+# has its own $t$. Adding the squares is then an approximation, which makes the interval rather too wide:
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
@@ -251,26 +261,26 @@ percent, low, high = interval(losses, "full", "freeze_embeddings")
 print(f"freeze_embeddings: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now judge your own runs. **Is LoRA with the better of its rates really behind full fine-tuning? And is the lower rate
-# really worse for LoRA?**
+# Now judge your own runs on the test text. **Is LoRA with the better of its rates really behind full fine-tuning? And is
+# the lower rate really worse for LoRA?**
 
 # %% tags=["nbval-ignore-output"]
 for one, other in [("full, 1e-3", "LoRA, 1e-2"), ("LoRA, 1e-2", "LoRA, 1e-3")]:
-    percent, low, high = interval(live, one, other)
+    percent, low, high = interval(tested, one, other)
     print(f"{other}: {percent:.0f}% above {one} ({low:.0f}% to {high:.0f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Yes, both times, because the whole interval is above zero. The lower rate is worse for LoRA, and even with the higher
-# one LoRA stays behind. These are two rates that we picked by hand; the recorded table has the searched ones.
+# one LoRA stays behind. LoRA chose between only two rates; the recorded table has the searched ones.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
 #
 # Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. A 95% interval excludes zero in 5% of the cases in which there is no
 # difference. So if all seven strategies were equal, we should still expect $21 \cdot 0.05 \approx 1$ pair that looks
-# different: the problem of [multiple comparisons](glossary.md#multiple-comparisons). *Bonferroni's correction* gives
-# each of $m$ pairs an interval at $1 - 0.05/m$. Then all $m$ intervals hold their true values together with a
-# probability of at least 95%. We test this on 2,000 invented tables of seven equal strategies.
+# different: the problem of [multiple comparisons](glossary.md#multiple-comparisons). *Bonferroni's correction* from
+# lesson 8 gives each of $m$ pairs an interval at $1 - 0.05/m$. Then all $m$ intervals hold their true values together
+# with a probability of at least 95%. We test this on 2,000 invented tables of seven equal strategies.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -298,10 +308,10 @@ print(spread.iloc[[0, 10, 20]].round(4).to_string())
 print(f"square root of the mean variance: {(spread**2).mean() ** 0.5:.4f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With so few numbers, chance alone makes some of these spreads small and others large. `tl.compare_pairs` therefore
-# uses all of them: it takes the mean of the 21 variances, or the pair's own where that is larger, because one strategy
-# may really vary more than the others. For the same reason it counts only three degrees of freedom here. For a single
-# pair, and documents of equal length, it gives the interval that you wrote.
+# Three seeds measure a spread badly, so `tl.compare_pairs` averages the 21 variances. (If a pair's own is larger, it
+# keeps that one, to be careful.) The average is worth more than two degrees of freedom but much less than 42, because
+# the pairs share strategies. Here it counts as three, which lowers $t$ from 20 to below 10. With one pair and documents
+# of equal length, its interval is yours, as a difference of perplexities.
 #
 # Two strategies are *separated* if and only if the corrected interval of their difference excludes zero.
 # **Predict first.** How many of the 21 pairs are separated?
@@ -312,6 +322,9 @@ pairs = tl.compare_pairs(worst_first)  # perplexity of the first minus the secon
 print(f"{pairs.separated.sum()} of {len(pairs)} pairs are separated; the others are:")
 columns = ["first", "second", "difference", "low", "high"]
 print(pairs.loc[~pairs.separated, columns].round(1).to_string(index=False))
+print("and one that is separated:")
+lora_full = pairs.query("first == 'lora' and second == 'full'")
+print(lora_full[columns].round(1).to_string(index=False))
 
 # %%
 shown = pairs[pairs["first"] != "bitfit"]
@@ -346,7 +359,7 @@ plt.show()
 # %%
 folder = Path("../results")
 folder.mkdir(exist_ok=True)
-live.to_csv(folder / "my_runs.csv", index=False)
+tested.to_csv(folder / "my_runs.csv", index=False)
 table.to_csv(folder / "comparison.csv")
 pairs.to_csv(folder / "pairs.csv", index=False)
 chart.savefig(folder / "pairs.png", dpi=200)

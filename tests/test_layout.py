@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_345, 244_500, 74),
     "tests": (15_950, 769_500, 118),
 }
-LESSON_LINES = 9_190
+LESSON_LINES = 9_205
 MOST_NAMES = 51
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (21, 3_320), "tlkit.reports.charts": (11, 1_200)}
