@@ -48,9 +48,10 @@ gpu: .venv/installed
 lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 
-# Not compiled: modules are when they are first imported, and most never are.
+# pip compiles on one processor; compileall on all of them, and passes over templates that are no Python.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch
 	$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e ".[test]"
+	$(BIN)/python -m compileall -qq -j 0 .venv/lib || true
 	$(BIN)/python -c "open('.venv/installed', 'w')"
