@@ -5,8 +5,7 @@ TORCH_INDEX ?=
 BIN := .venv/bin
 
 # Several processes at once, each with one thread: with more they wait for one another.
-AT_ONCE := -n auto --dist loadfile --no-loadscope-reorder
-ONE_THREAD := OMP_NUM_THREADS=1
+AT_ONCE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: run quick test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
@@ -15,13 +14,13 @@ run: .venv/installed
 quick: .venv/installed lint
 	$(BIN)/python -m pytest -q tests/quick tests/test_layout.py
 test: .venv/installed
-	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
+	$(AT_ONCE) -m "not browser" --durations 25 --junitxml results/tests.xml tests
 # Copies of the lessons, with the asserts that guard their numbers behind their cells.
 test-lessons: .venv/installed
 	$(BIN)/python tests/lessons/assemble.py results/checked
-	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
+	$(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
 test-browser: .venv/installed
-	$(ONE_THREAD) $(BIN)/python -m pytest $(AT_ONCE) -m browser tests
+	$(AT_ONCE) -m browser tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 # Not in notebooks/, so that paths such as TLKIT_CORPUS=my_texts/ are meant from here.

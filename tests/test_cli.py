@@ -295,7 +295,7 @@ def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
 def test_precision_auto_is_settled_before_the_run_said_and_stored(
     tmp_path, capsys, monkeypatch, small, strategy, speed, precision, dtype
 ):
-    monkeypatch.setattr("tlkit.devices._bf16_speed", lambda kind, threads: speed)
+    monkeypatch.setattr("tlkit.devices._measured_bf16_speed", lambda kind, threads: speed)
     line = ["train", "--strategy", strategy, "--precision", "auto", "--sequence-length", "64", "--profile", "small"]
     assert main([*line, "--output", str(tmp_path)]) == 0
     shown, used = capsys.readouterr().out, yaml.safe_load((tmp_path / "run.yaml").read_text())

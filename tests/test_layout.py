@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (15_910, 705_000, 108),
+    "tlkit": (15_905, 705_000, 108),
     "notebooks/course": (5_345, 244_500, 74),
     "tests": (15_950, 769_500, 118),
 }

@@ -85,7 +85,7 @@ def bf16_pays(device: Device) -> bool:
     Args:
         device: a real device, from `probe`.
     """
-    return device.native_bf16 if device.kind == "cuda" else _bf16_speed(device.kind, torch.get_num_threads()) > 1
+    return _bf16_speed(device) > 1
 
 
 def settled_precision(asked: str, device: Device) -> str:
@@ -100,9 +100,14 @@ def settled_precision(asked: str, device: Device) -> str:
     """
     if asked != "auto":
         return asked
+    return "bf16" if _bf16_speed(device) >= WORTHWHILE else "fp32"
+
+
+def _bf16_speed(device: Device) -> float:
+    """How many times as fast as in fp32 a product is; of a CUDA card only whether bf16 pays: infinity or 0."""
     if device.kind == "cuda":
-        return "bf16" if device.native_bf16 else "fp32"
-    return "bf16" if _bf16_speed(device.kind, torch.get_num_threads()) >= WORTHWHILE else "fp32"
+        return math.inf if device.native_bf16 else 0.0
+    return _measured_bf16_speed(device.kind, torch.get_num_threads())
 
 
 def _try_out(kind: str) -> str | None:
@@ -159,7 +164,7 @@ def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
 
 
 @functools.cache
-def _bf16_speed(kind: str, threads: int) -> float:
+def _measured_bf16_speed(kind: str, threads: int) -> float:
     """How many times as fast a product is in bf16; `threads` is only asked so that another number is measured anew."""
     size, rounds, hopeless = 512, 5, 3
     with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it

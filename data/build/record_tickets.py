@@ -250,19 +250,21 @@ def record(folder: str, output: Path, run: Run) -> None:
     row = {"run": run.name, **row, "train_seconds": round(trained, 1)}
     row["validation_loss"] = round(validation_loss(model, tokenizer), 4) if run.steps else ""
     row |= {"prompt_tokens": "", "answer_seconds": "", "general_perplexity": ""}
+    if run.asked:
+        row["general_perplexity"] = round(general_perplexity(model, tokenizer), 3)
+    by_number = {int(ticket["id"][-3:]): ticket for ticket in read("train")}
+    count = int(run.method.split()[1]) if run.method.startswith("shown") else 0
+    shown = [by_number[number] for number in SHOWN[:count]]
     for split in run.asked:
-        shown = SHOWN[: int(run.method.split()[1])] if run.method.startswith("shown") else ()
-        by_number = {int(ticket["id"][-3:]): ticket for ticket in read("train")}
-        task = TUNED if run.steps else ASKED
-        prompts = [prompt(tokenizer, t["report"], task, [by_number[number] for number in shown]) for t in read(split)]
+        tickets = read(split)
+        prompts = [prompt(tokenizer, ticket["report"], TUNED if run.steps else ASKED, shown) for ticket in tickets]
         row["prompt_tokens"] = round(sum(len(ids) for ids in tokenizer(prompts).input_ids) / len(prompts), 1)
         started = time.process_time()
         texts = write(model, tokenizer, prompts)
         row["answer_seconds"] = round((time.process_time() - started) / len(prompts), 2)
-        row["general_perplexity"] = round(general_perplexity(model, tokenizer), 3)
         answers = [
             {"run": run.name, "split": split, "id": ticket["id"], "answer": text} | marks(text, ticket)
-            for ticket, text in zip(read(split), texts, strict=True)
+            for ticket, text in zip(tickets, texts, strict=True)
         ]
         append(output / "answers.csv", answers)
     row |= {"losses": " ".join(f"{loss:.3f}" for loss in losses), "torch": torch.__version__, "peft": peft.__version__}

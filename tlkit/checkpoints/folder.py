@@ -119,13 +119,13 @@ class Checkpoints:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
     def restore(self, state: TrainingState, run_log: RunLog) -> None:
-        """Bring state and run_log to the newest checkpoint that is whole; they stay as they are where there is none.
+        """Bring state and log to the newest checkpoint that is whole; they stay as they are where there is none.
 
         A damaged checkpoint is passed over with a warning, and left as it is.
 
         Args:
             state: the training state, as it was before the first step; changed in place.
-            run_log: an empty run_log; changed in place.
+            run_log: an empty one; changed in place.
 
         Raises:
             CheckpointError: where there are checkpoints but none is whole.

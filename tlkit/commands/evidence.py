@@ -87,20 +87,9 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     for name, reason in comparison.failures.items():
         print(f"FAILED {name}: {reason.splitlines()[-1]}", file=sys.stderr)
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
-    used = comparison.provenance["documents"]
+    used = "{documents}\ncomputed in {precision}".format_map(comparison.provenance)
     doubts = [f"DOUBT: {name}: {doubt}" for name, doubt in comparison.provenance.get("doubts", {}).items()]
-    arithmetic = f"computed in {comparison.provenance['precision']}"
-    lines = [
-        as_columns(brief(table)),
-        used,
-        arithmetic,
-        *notes_on(table),
-        *doubts,
-        "",
-        str(conclusions(comparison)),
-        "",
-        where,
-    ]
+    lines = [as_columns(brief(table)), used, *notes_on(table), *doubts, "", str(conclusions(comparison)), "", where]
     return Outcome(rows_of(table), "\n".join(lines), 1 if comparison.failures else 0)
 
 

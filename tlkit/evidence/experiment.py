@@ -116,7 +116,11 @@ class Experiment:
 
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
-        return virtual_device(memory=self.device_memory) if self.device_memory else probe()
+        return _device(self.device_memory)
+
+
+def _device(memory: str | None) -> Device | VirtualDevice:
+    return virtual_device(memory=memory) if memory else probe()
 
 
 def load_experiment(
@@ -154,7 +158,6 @@ def load_experiment(
     if limit is not None and block_size > limit:
         raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
     blocks = task.batch(corpus.train, base.tokenizer, block_size, classes)
-    device = virtual_device(memory=settings.device_memory) if settings.device_memory else probe()
     experiment = Experiment(
         task=task,
         model=base.name,
@@ -167,7 +170,7 @@ def load_experiment(
         classes=classes,
         account=account(task, whole, corpus, base.tokenizer, block_size),
         batch_size=settings.batch_size,
-        precision=settled_precision(settings.precision, device),
+        precision=settled_precision(settings.precision, _device(settings.device_memory)),
         context=context,
         stride=stride,
         device_memory=settings.device_memory,

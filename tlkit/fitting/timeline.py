@@ -77,8 +77,8 @@ def step_timeline(
     return table.fillna(dict.fromkeys(CATEGORIES, 0)).astype(dict.fromkeys(CATEGORIES, "int64"))
 
 
-def _moments_of(fake: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str) -> list[dict[str, int | str]]:
-    with _Recorder(fake.config.get_text_config().vocab_size) as trace:
-        trace.hold(tensors_of(fake))
-        train_one_step(fake, shape, plan, optimizer, trace)
+def _moments_of(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str) -> list[dict[str, int | str]]:
+    with _Recorder(model.config.get_text_config().vocab_size) as trace:
+        trace.hold(tensors_of(model))
+        train_one_step(model, shape, plan, optimizer, trace)
         return trace.moments

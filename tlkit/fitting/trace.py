@@ -132,7 +132,7 @@ def trace_step(
 
 
 def train_one_step(
-    fake: nn.Module,
+    model: nn.Module,
     shape: tuple[int, int],
     plan: Plan,
     optimizer: str,
@@ -143,7 +143,7 @@ def train_one_step(
     """Take a step that is not the first, so that the optimizer's state is there already.
 
     Args:
-        fake: the model, whose tensors `trace` holds; it is changed.
+        model: whose tensors `trace` holds; it is changed.
         shape: blocks and tokens of the batch.
         plan: how the step is carried out.
         optimizer: "adamw" or "sgd".
@@ -151,7 +151,7 @@ def train_one_step(
         around: makes a context for the passes through the model.
         layout: of the rows.
     """
-    state = TrainingState(fake, optimizer=optimizer, host=trace.host)
+    state = TrainingState(model, optimizer=optimizer, host=trace.host)
     for parameter in state.parameters:
         parameter.grad = torch.zeros_like(parameter)
     state.update_weights(0.0)
@@ -161,12 +161,12 @@ def train_one_step(
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-    blocks = _blank_batch(fake, shape, layout)
+    blocks = _blank_batch(model, shape, layout)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = FORWARD
-        with around(fake):
-            accumulate_gradients(fake, blocks, plan, trace.host)
+        with around(model):
+            accumulate_gradients(model, blocks, plan, trace.host)
         trace.phase = UPDATE
         nn.utils.clip_grad_norm_(state.parameters, 1.0)
         state.update_weights(1e-3)

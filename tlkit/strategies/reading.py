@@ -8,7 +8,7 @@ from tlkit.models.parts import find_blocks, longest_input
 from tlkit.models.passes import evaluation_mode
 from tlkit.quantization import logical_size
 
-TOKENS = (8, 256)
+FEW, MANY = 8, 256  # tokens
 
 
 def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
@@ -29,23 +29,21 @@ def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
     kind, names = type(base_model(model)).__name__, adapter_names(model)
     head = {id(parameter) for parameter in class_head(model)}
     added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
-    for tokens in TOKENS:  # the many only where the few have left something out: not every expert gets one of a few
-        try:
-            left = _left_out(model, added, tokens)
-        except torch.OutOfMemoryError:
-            raise
-        except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
-            reason = " ".join(str(error).split())
-            raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
-        if not left:
-            return ()
+    try:  # with many tokens only where few have left something out: not every expert gets one of a few
+        left = _left_out(model, added, FEW) and _left_out(model, added, MANY)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
+    if not left:
+        return ()
     if len(left) == len(added):
         raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
     values = sum(added[name].numel() for name in left)
     return (
         f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
-        f"took no part in a pass over {tokens} tokens: the model passes these layers over, or uses their weights "
-        "directly",
+        "took no part in a pass over a few tokens: the model passes these layers over, or uses their weights directly",
     )
 
 

@@ -14,7 +14,9 @@ from tlkit.settings import Plan
 # Strategies and the precision of their weights, from the most thorough to the most frugal. Weights in bf16 lose small
 # updates; so full precision comes first where it fits, and with bf16 weights only adapters, which stay in fp32, are
 # trained. A processor is short of speed, not of memory: the first, whose backward pass is the longest, is not for it.
-CHOICES = (("full", "fp32"), ("last_layers", "fp32"), ("lora", "fp32"), ("lora", "bf16"), ("qlora", "bf16"))
+THOROUGH = (("full", "fp32"), ("last_layers", "fp32"))
+CHOICES = (*THOROUGH, ("lora", "bf16"), ("qlora", "bf16"))  # where bf16 is faster
+IN_FP32 = (*THOROUGH, ("lora", "fp32"), ("qlora", "fp32"), ("lora", "bf16"), ("qlora", "bf16"))  # where it is slower
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ def recommend(
     Args:
         device: real or virtual; a virtual card counts as fast in bf16.
         model: a preset, folder or hub id.
-        strategy: the only one to consider, by default those of `CHOICES`.
+        strategy: the only one to consider, by default those of `choices_for`.
         dtype: of the weights, with that strategy.
         plan: how the step is carried out at first; what it already does to save memory is kept.
         batch_size: blocks in an optimizer step.
@@ -112,11 +114,8 @@ def recommend(
 
 def choices_for(device: Device | VirtualDevice) -> list[tuple[str, str]]:
     """The ways to adapt a model on `device`, the most preferable first: strategy and precision of the weights."""
-    choices = list(CHOICES if device.has_host else CHOICES[1:])
-    if bf16_is_faster(device):
-        return [choice for choice in choices if choice != ("lora", "fp32")]  # slower, and the same within its seeds
-    in_fp32 = [choice for choice in choices if choice[1] == "fp32"]
-    return [*in_fp32, ("qlora", "fp32"), *(choice for choice in choices if choice not in in_fp32)]
+    choices = CHOICES if bf16_is_faster(device) else IN_FP32
+    return list(choices if device.has_host else choices[1:])
 
 
 def _plans(

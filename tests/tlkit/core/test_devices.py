@@ -22,9 +22,9 @@ def products(monkeypatch):
         return seconds[in_bf16]
 
     monkeypatch.setattr(devices, "_seconds_of_product", pretended)
-    devices._bf16_speed.cache_clear()
+    devices._measured_bf16_speed.cache_clear()
     yield seconds, timed
-    devices._bf16_speed.cache_clear()
+    devices._measured_bf16_speed.cache_clear()
 
 
 @pytest.mark.parametrize(("in_bf16", "in_fp32", "pays"), [(0.5, 1.0, True), (2.0, 1.0, False), (1.0, 1.0, False)])
