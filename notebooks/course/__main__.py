@@ -15,7 +15,6 @@ from course.grade import Limits, container, how
 from course.grade import grade as marks_of
 from course.lessons import FOLDER, INDEX, SECONDS, copy_lessons, execute_all, recorded_seconds, sources
 from course.pages import write_generated
-from course.results import draw_result
 
 ROOT = FOLDER.parent
 RESULTS, COPIES = ROOT / "results", ROOT / "my_lessons"
@@ -26,6 +25,8 @@ def run(arguments: argparse.Namespace) -> int:
     scripts = sources()
     if arguments.in_place:
         write_generated()
+        from course.results import draw_result  # which loads torch
+
         draw_result()
         scripts = [*scripts, FOLDER / "demo.py"]
     ended = execute_all(scripts, FOLDER if arguments.in_place else RESULTS, jobs=arguments.jobs)

@@ -17,8 +17,8 @@ from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernel
 from nbconvert.preprocessors import ClearOutputPreprocessor
 from tqdm import tqdm
 
+import tlkit as tl
 from tlkit.jobs import SILENT, Job, Part
-from tlkit.models.fetched import fetched_folder
 
 FOLDER = Path(__file__).resolve().parents[1]
 INDEX = "00_index"
@@ -118,7 +118,7 @@ def missing_model(source: Path) -> str | None:
         One sentence with the command that fetches the model.
     """
     command = re.search(r"python -m tlkit fetch ([\w./-]+\w)", source.read_text(encoding="utf-8"))
-    if command is None or fetched_folder(command[1]):
+    if command is None or tl.fetched_folder(command[1]):
         return None
     return f"{source.stem} needs {command[1]}, which is not on this machine: {command[0]}"
 
@@ -210,9 +210,10 @@ def execute(source: Path, target: Path, *, threads: int | None = None, progress:
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": source.parent}},
     )
-    share = {} if threads is None else {"OMP_NUM_THREADS": str(threads)}
+    # bitsandbytes asks for torch's compiler as it is imported, three seconds a kernel; no lesson compiles anything.
+    settings = {"TORCHDYNAMO_DISABLE": "1"} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
     try:
-        client.execute(env=os.environ | share)
+        client.execute(env=os.environ | settings)
     finally:
         # What changes with every run, and is nobody's reading.
         without_views(notebook)
