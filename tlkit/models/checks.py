@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from tlkit.models.adapters import base_model
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import largest_change, logits_of, rounding
-from tlkit.models.sources import WAY_ON
+from tlkit.models.presets import WAY_ON
 
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
@@ -17,13 +17,13 @@ SENTENCE = "The quick brown fox jumps over the lazy dog."
 PROBE = 40  # tokens of the text in which the future is looked for
 
 
-def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = frozenset()) -> None:
+def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
     """Refuse a model that its file fits only in part: the worst mistake of the published reports.
 
     Args:
         name: of the model, for the message.
         loading: what transformers says about loading it (`output_loading_info=True`).
-        buffers: names of tensors that the model computes itself, and that a file may hold for nothing.
+        model: what was loaded; tensors that it computes itself may stand in a file for nothing.
 
     Raises:
         RuntimeError: where weights would stay at their random start, or weights of the file would be left out.
@@ -34,6 +34,7 @@ def refuse_partial_load(name: str, loading: dict, buffers: frozenset[str] = froz
             f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
             f"({', '.join(random[:3])}, …). Expected every weight to come from the file. {WAY_ON}"
         )
+    buffers = {key for key, _ in model.named_buffers()}
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
     if left_out:
         raise RuntimeError(

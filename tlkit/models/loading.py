@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from huggingface_hub import errors, snapshot_download
 from safetensors import safe_open
 from torch import nn
 from transformers import (
@@ -20,20 +19,17 @@ from transformers import (
 )
 
 from tlkit.examples import padding_token
-from tlkit.models.adapter_folders import stored_classes, with_adapter
 from tlkit.models.adapters import class_head
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
-from tlkit.models.sources import (
+from tlkit.models.presets import (
     CONFIGURATIONS,
     PRESETS,
     chosen_model,
-    first_line,
-    named_base,
     one_line_errors,
     refuse_other_formats,
-    source_of,
     with_bases,
 )
+from tlkit.models.saving import stored_classes, with_adapter
 from tlkit.quantization import logical_size
 
 # How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
@@ -97,25 +93,25 @@ def load_model(
     folders = with_bases(name)
     if adapter and len(folders) == 1:
         raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
-    plain = folders[-1][1]
+    reference, plain = folders[-1]
     refuse_other_formats(name, plain)
+    if random_init or classes is not None:
+        torch.manual_seed(seed)
     with one_line_errors(name):
         tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(folders), **OFFLINE)
         if random_init:
-            torch.manual_seed(seed)
             config = AutoConfig.from_pretrained(plain, **OFFLINE, **_head_of(classes))
             model = _auto_class(classes).from_config(config, dtype=dtype)
         else:
-            if classes is not None:
-                torch.manual_seed(seed)
             model = _pretrained(name, plain, dtype, classes)
-    _call(model, folders[-1][0])
+    # What an adapter's folder writes down as the name of its base.
+    model.name_or_path = model.config.name_or_path = reference
     if not random_init:
-        for reference, folder in reversed(folders[:-1]):
+        for (reference, folder), (_, base) in reversed([*zip(folders[:-1], folders[1:], strict=True)]):
             mode = adapter if folder == folders[0][1] else "merge"  # an adapter's base was merged before it was adapted
-            model = with_adapter(name, model, folder, mode)
+            model = with_adapter(name, model, folder, base, mode)
             if mode == "merge":
-                _call(model, reference)
+                model.name_or_path = model.config.name_or_path = reference
 
     refuse_unusable_tokenizer(name, tokenizer, model)
     model.to(device)
@@ -124,8 +120,7 @@ def load_model(
     else:  # behind the last token that is no padding, the model reads off the class
         model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
-    new = len(class_head(model))
-    return LoadedModel(model, tokenizer, name, 0 if random_init else total - new, total)
+    return LoadedModel(model, tokenizer, name, 0 if random_init else total - len(class_head(model)), total)
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -158,9 +153,6 @@ def architecture(name: str) -> PretrainedConfig:
     Args:
         name: as for `load_model`.
 
-    Returns:
-        The configuration.
-
     Raises:
         ValueError: as `load_model` does.
     """
@@ -182,9 +174,6 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
         source: a name as for `load_model`, or a configuration.
         classes: as for `load_model`.
 
-    Returns:
-        The model, untrained and without memory.
-
     Raises:
         ValueError: as `load_model` does.
     """
@@ -205,52 +194,15 @@ def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
     """
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return False
-    files = {}
-    for file in folder.glob("*.safetensors"):
-        with safe_open(file, "pt") as tensors:
-            files |= dict.fromkeys(tensors.keys(), file)
     with torch.device("meta"):
         tied = AutoModelForCausalLM.from_config(config, trust_remote_code=False).all_tied_weights_keys
-    for pair in tied.items():
-        if not files.keys() >= set(pair):
-            continue
-        values = []
-        for key in pair:
-            with safe_open(files[key], "pt") as tensors:
-                values.append(tensors.get_tensor(key))
-        if not torch.equal(*values):
-            return True
-    return False
-
-
-def download_needed(name: str) -> str:
-    """How to get a model that is not on this machine, and how big it is. Asks no network.
-
-    Args:
-        name: as for `load_model`.
-
-    Returns:
-        One line; empty where the model is here.
-    """
-    source = source_of(name)
-    if Path(source).is_dir():
-        base = named_base(Path(source))
-        return download_needed(base) if base else ""
-    try:
-        snapshot_download(source, allow_patterns=["config.json", "*.safetensors"], local_files_only=True)
-    except errors.LocalEntryNotFoundError:
-        size = ""
-        if name in PRESETS:  # files of the hub hold two bytes a value
-            size = f" (about {2 * sum(p.numel() for p in meta_model(name).parameters()) / 1e9:.1f} GB)"
-        return f"{source} is not on this machine: fetch it with `python -m tlkit fetch {name}`{size}"
-    except errors.HFValidationError as error:
-        return f"{name!r} is neither a preset nor a folder here, and no hub id: {first_line(error)}"
-    return ""
-
-
-def _call(model: PreTrainedModel, reference: str) -> None:
-    """Give a model the name that an adapter's folder writes down as that of its base."""
-    model.name_or_path = model.config.name_or_path = reference
+    tensors = {}
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, "pt") as weights:
+            there = {*tied, *tied.values()} & set(weights.keys())
+            tensors |= {key: weights.get_tensor(key) for key in there}
+    pairs = [pair for pair in tied.items() if tensors.keys() >= set(pair)]
+    return any(not torch.equal(tensors[one], tensors[other]) for one, other in pairs)
 
 
 def _tokenizer_folder(folders: list[tuple[str, Path]]) -> Path:
@@ -268,7 +220,7 @@ def _pretrained(name: str, folder: Path, dtype: torch.dtype, classes: int | None
             "missing_keys": set(loading["missing_keys"]) - head,
             "unexpected_keys": {key for key in loading["unexpected_keys"] if not key.startswith(LANGUAGE_HEADS)},
         }
-    refuse_partial_load(name, loading, frozenset(key for key, _ in model.named_buffers()))
+    refuse_partial_load(name, loading, model)
     return model
 
 

@@ -9,7 +9,7 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from tlkit.checkpoints import write_text_atomically
 from tlkit.evaluation import PerplexityResult
 from tlkit.models import PRESETS
-from tlkit.models.adapter_folders import CARD
+from tlkit.models.saving import CARD
 from tlkit.strategies import FAMILIES, StrategyReport
 
 TEMPLATE = Path(__file__).with_suffix(".md")

@@ -6,8 +6,7 @@ import pandas as pd
 
 from course.panels.views import Panel, View, button, choice, on_change, row
 from tlkit.evidence.recorded import recorded_comparison
-from tlkit.models import chat_tokens, continue_tokens, load_model
-from tlkit.models.fetched import fetched_folder
+from tlkit.models import chat_tokens, continue_tokens, fetched_folder, load_model
 from tlkit.settings import DATA
 
 MODEL = "smollm2-135m-instruct"

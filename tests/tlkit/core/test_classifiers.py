@@ -15,9 +15,9 @@ from tlkit.examples.scores import class_logits, score_examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
-from tlkit.models.adapter_folders import stored_classes
 from tlkit.models.adapters import class_head
 from tlkit.models.example_checks import refuse_examples
+from tlkit.models.saving import stored_classes
 from tlkit.names import CLASSIC
 from tlkit.settings import setup
 from tlkit.steps import Plan

