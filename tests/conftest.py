@@ -37,9 +37,9 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_collection_modifyitems(items):
     """Mark what drives a browser: `make test` leaves it to `make test-browser`. What mostly waits begins first.
 
-    The processes of a team wait for one another. At the end, side by side with nothing, they would keep all waiting.
+    Processes of one training wait for one another. At the end, side by side with nothing, they would keep all waiting.
     """
-    items.sort(key=lambda item: item.path.name != "test_team.py")
+    items.sort(key=lambda item: item.path.name != "test_distributed.py")
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")

@@ -17,11 +17,11 @@ import pandas as pd
 import pytest
 import yaml
 
-from tlkit.checkpoints import CheckpointError
 from tlkit.cli import COMMANDS, main
 from tlkit.commands.models import evaluate
 from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import parser_of
+from tlkit.files import CheckpointError
 from tlkit.options import kind_of, options_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.strategies import STRATEGIES
@@ -127,7 +127,6 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
         (["train", "--strategy", "lora", "--strategy-option", "r=[1"], "'r=[1': expected NAME=VALUE"),
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
-        (["train", "--cpu-offload"], "--cpu-offload keeps the parts of fsdp on the host: expected --sharding fsdp"),
         (["train", "--run-file", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
@@ -328,7 +327,7 @@ def test_a_run_file_of_somebody_is_not_replaced(tmp_path, capsys):
 
 
 def test_an_output_folder_in_use_is_refused(tmp_path, capsys, monkeypatch):
-    from tlkit.checkpoints import hold_folder
+    from tlkit.files import hold_folder
 
     with hold_folder(tmp_path):
         assert main(["train", "--strategy", "bitfit", "--output", str(tmp_path)]) == 1

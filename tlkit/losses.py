@@ -13,39 +13,10 @@ from tlkit.memory import CPU
 from tlkit.models.adapters import base_model
 from tlkit.models.passes import mode
 from tlkit.settings import Plan
-from tlkit.team import ONE_PROCESS, Team
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
 # choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
 LOSS_CHUNK_TOKENS = 256
-
-
-def loss_of(model: nn.Module, batch: Batch, plan: Plan, team: Team = ONE_PROCESS) -> torch.Tensor:
-    """`summed_loss`, through DDP or FSDP where the team has put one of them around it.
-
-    Args:
-        model: as in `summed_loss`.
-        batch: as in `summed_loss`.
-        plan: as in `summed_loss`.
-        team: whose module is called instead of the model, where it has one.
-    """
-    return summed_loss(model, batch, plan) if team.module is None else team.module(batch, plan)
-
-
-class SummedLoss(nn.Module):
-    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends.
-
-    Args:
-        model: as in `summed_loss`.
-    """
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: Batch, plan: Plan) -> torch.Tensor:
-        """The same as `summed_loss`."""
-        return summed_loss(self.model, batch, plan)
 
 
 def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:

@@ -20,7 +20,6 @@ CARD_SHARE = 0.85
 HOST = "the host"  # where a rung of the fallback computes that is not on the card
 
 FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimizer step")
-OTHER_PROCESS = "other process"  # of a team, where it was not this one that failed
 
 
 @contextmanager
@@ -28,7 +27,7 @@ def phase(name: str) -> Iterator[None]:
     """Around a part of a step, or as a decorator: an error that leaves it says so to `phase_of`.
 
     Args:
-        name: one of `PHASES`, or `OTHER_PROCESS`.
+        name: one of `PHASES`.
     """
     try:
         yield

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 
@@ -15,15 +15,13 @@ from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.examples import Batch, labels_in
-from tlkit.losses import SummedLoss, loss_of
+from tlkit.losses import summed_loss
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models.adapters import base_model
-from tlkit.models.groups import groups_of, in_phases
-from tlkit.models.parts import find_blocks
+from tlkit.models.groups import groups_of
 from tlkit.models.passes import evaluation_mode, mode
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan
-from tlkit.team import ONE_PROCESS, Team, gather_full
 
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
@@ -58,7 +56,6 @@ class TrainingState:
         weight_decay: of that optimizer.
         seed: of the random numbers of all steps.
         host: makes a context in which new tensors lie in the host's memory; only virtual devices need one.
-        team: of processes that each have such a state and take the same steps.
     """
 
     def __init__(
@@ -69,12 +66,8 @@ class TrainingState:
         weight_decay: float = 0.01,
         seed: int = 0,
         host: Host = nullcontext,
-        team: Team = ONE_PROCESS,
     ):
         self.model, self.seed, self.host, self.step = model, seed, host, 0
-        if in_phases(model) and team.size > 1:  # DDP settles at the beginning whose gradients it adds up
-            team = replace(team, exchange="afterwards")
-        self.team = team.wrap(SummedLoss(model), find_blocks(base_model(model)))
         self.groups = groups_of(model)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.home = self.parameters[0].device
@@ -139,10 +132,10 @@ class TrainingState:
     def make_moments(self) -> None:
         """AdamW's moments, before its first step would make them.
 
-        In a team, no process may run out of memory in between; and AdamW updates its groups one after the other, so
-        that with several of them some weights would have moved when memory runs out for the moments of others.
+        AdamW updates its groups one after the other, so that with several of them some weights would have moved when
+        memory runs out for the moments of others.
         """
-        if (self.team.size > 1 or len(self.groups) > 1) and isinstance(self.optimizer, torch.optim.AdamW):
+        if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.updated, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
             with self.host() if self.updated is not self.parameters else nullcontext():
@@ -167,6 +160,31 @@ class TrainingState:
                 self.optimizer.state.pop(tensor, None)  # its first step makes the moments, and may have made half
             elif "step" in moments:  # plain SGD keeps nothing
                 moments["step"].fill_(taken)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """All of it but the number of steps, by names that a checkpoint uses."""
+        named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
+        for number, moments in self.optimizer.state_dict()["state"].items():
+            named |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
+        return named
+
+    @torch.no_grad()
+    def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
+        """Become what another state was.
+
+        Args:
+            step: its number of steps.
+            tensors: what `tensors` returned there; others are passed over.
+        """
+        optimizer = self.optimizer.state_dict() | {"state": {}}
+        for name, tensor in tensors.items():
+            kind, number, *key = name.split(".")
+            if kind == "weights":
+                self.parameters[int(number)].copy_(tensor)
+            elif kind == "optimizer":
+                optimizer["state"].setdefault(int(number), {})[key[0]] = tensor
+        self.optimizer.load_state_dict(optimizer)
+        self.step = step
 
     def drop_gradients(self) -> None:
         """Free them, also those of copies on the host."""
@@ -220,15 +238,14 @@ def take_step(
     Raises:
         FloatingPointError: where loss or gradient are not finite; the state is as it was before.
     """
-    plan, team, done = state.plan, state.team, state.step
+    plan, done = state.plan, state.step
     started = time.perf_counter()
-    torch.manual_seed((state.seed * 1_000_003 + done) * team.size + team.rank)
+    torch.manual_seed(state.seed * 1_000_003 + done)
     try:
         with state.host() if plan.train_on_host else nullcontext():
-            with team.sync_out_of_memory():
-                losses = accumulate_gradients(state.model, batch, plan, state.host, team)
-                state.make_moments()
-            loss = team.sum(sum(part.item() for part in losses))
+            losses = accumulate_gradients(state.model, batch, plan, state.host)
+            state.make_moments()
+            loss = sum(part.item() for part in losses)
             norm = _update(state, loss, learning_rate, max_gradient_norm)
     except BaseException:
         if state.step == done:
@@ -241,16 +258,10 @@ def take_step(
 @phase(UPDATE)
 def _update(state: TrainingState, loss: float, learning_rate: float, max_gradient_norm: float) -> float:
     """Clip the gradients, move the weights and count the step; the norm before clipping."""
-    state.team.add_up_gradients(state.parameters)
     gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
     total_norm = nn.utils.get_total_norm(gradients)
-    norm = gather_full(total_norm).item()
-    if not (math.isfinite(loss) and math.isfinite(norm)):
-        raise FloatingPointError(
-            f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are "
-            f"those of step {state.step}: try a learning rate below {learning_rate:g}"
-            + (", or the precision fp32" if state.plan.precision != "fp32" else "")
-        )
+    norm = total_norm.item()
+    refuse_not_finite(state, loss, norm, learning_rate)
     if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
         nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
     with interrupts_wait():
@@ -258,6 +269,27 @@ def _update(state: TrainingState, loss: float, learning_rate: float, max_gradien
         state.drop_gradients()
         state.step += 1
     return norm
+
+
+def refuse_not_finite(state: TrainingState, loss: float, norm: float, learning_rate: float) -> None:
+    """Refuse to move the weights by a gradient that is no number.
+
+    Args:
+        state: before the step.
+        loss: of the step.
+        norm: of its gradient.
+        learning_rate: of the step.
+
+    Raises:
+        FloatingPointError: naming what is not finite, and what to try.
+    """
+    if math.isfinite(loss) and math.isfinite(norm):
+        return
+    raise FloatingPointError(
+        f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are those "
+        f"of step {state.step}: try a learning rate below {learning_rate:g}"
+        + (", or the precision fp32" if state.plan.precision != "fp32" else "")
+    )
 
 
 @contextmanager
@@ -276,17 +308,14 @@ def interrupts_wait() -> Iterator[None]:
         handler(*waiting[0])
 
 
-def accumulate_gradients(
-    model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext, team: Team = ONE_PROCESS
-) -> list[torch.Tensor]:
-    """Add up the gradients of all micro-batches; in a team, those of this process' share.
+def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext) -> list[torch.Tensor]:
+    """Add up the gradients of all micro-batches.
 
     Args:
         model: put into training mode.
         batch: token ids, shape (blocks, tokens), or examples.
         plan: how to carry it out.
         host: as in `TrainingState`.
-        team: already wrapped around the model's loss.
 
     Returns:
         The losses of the micro-batches, which sum to the loss of the batch in nats per label.
@@ -294,30 +323,38 @@ def accumulate_gradients(
     Raises:
         NothingToTrain: where no gradient would arrive at any trainable tensor.
     """
+    prepare(model, plan)
+    device = next(model.parameters()).device
+    labels = labels_in(batch)
+    losses = []
+    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+        for rows in batch.split(plan.micro_batch_size or len(batch)):
+            # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
+            loss = summed_loss(model, rows.to(device), plan) / labels
+            if not loss.requires_grad:
+                raise NothingToTrain(
+                    "nothing can be trained: the loss depends on no trainable tensor; expected that the forward "
+                    "pass uses what the strategy made trainable, and detaches nothing above it"
+                )
+            with phase(BACKWARD):
+                loss.backward()
+            losses.append(loss.detach())
+    return losses
+
+
+def prepare(model: nn.Module, plan: Plan) -> None:
+    """Put a model into training mode, and forget its activations where the plan says so.
+
+    Args:
+        model: changed in place.
+        plan: how to carry out a step.
+    """
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
     if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
         getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
     model.train()
-    device = next(model.parameters()).device
-    labels = labels_in(batch)
-    losses = []
-    parts = team.shard_batch(batch, plan.micro_batch_size)
-    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
-        for number, (part, weight) in enumerate(parts, 1):
-            with team.exchange_in(last=number == len(parts)):
-                # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
-                loss = loss_of(model, part.to(device), plan, team) * weight / labels
-                if not loss.requires_grad:
-                    raise NothingToTrain(
-                        "nothing can be trained: the loss depends on no trainable tensor; expected that the forward "
-                        "pass uses what the strategy made trainable, and detaches nothing above it"
-                    )
-                with phase(BACKWARD):
-                    (loss * team.scale).backward()
-            losses.append(loss.detach())
-    return losses
 
 
 @torch.no_grad()
@@ -350,20 +387,16 @@ def draws_random_numbers(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None, team: Team = ONE_PROCESS) -> float:
+def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None) -> float:
     """Loss in nats per label (for blocks of text: per token) over rows of equal length.
 
     Args:
         model: evaluated as it is, and left in the mode in which it was.
         blocks: token ids, shape (blocks, tokens), or examples.
         plan: how to carry it out; 8 blocks at a time where it names no micro-batch.
-        team: all processes call this with the same blocks, each scores its share, and all get the same answer.
     """
     plan = plan or Plan()
     device = next(model.parameters()).device
     with evaluation_mode(model):
-        parts = [
-            loss_of(model, part.to(device), plan, team).item() * weight
-            for part, weight in team.shard_batch(blocks, plan.micro_batch_size or 8)
-        ]
-    return team.sum(sum(parts)) / labels_in(blocks)
+        parts = [summed_loss(model, rows.to(device), plan).item() for rows in blocks.split(plan.micro_batch_size or 8)]
+    return sum(parts) / labels_in(blocks)

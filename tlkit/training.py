@@ -10,21 +10,18 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import CheckpointError
-from tlkit.checkpoints.folder import Checkpoints, RunLog
-from tlkit.checkpoints.identity import identity_of
+from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.examples import Batch, Examples, as_examples, tensors_in
+from tlkit.files import CheckpointError
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack, freed_memory_kept
 from tlkit.models.adapters import base_model, refuse_plan
 from tlkit.models.example_checks import refuse_examples
-from tlkit.models.groups import in_phases
 from tlkit.models.parts import longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
-from tlkit.team import ONE_PROCESS, Team, module_to_shard, restore_full_weights
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
 LAST_STEPS = 5  # whose mean loss is where a run ends
@@ -34,9 +31,9 @@ LAST_STEPS = 5  # whose mean loss is where a run ends
 class TrainingResult:
     """What a training run leaves behind.
 
-    `history` has one row per step, `validation` one per evaluation. `peak_memory` is in bytes of tensors; NaN where
-    FSDP keeps them in parts, and where no step was left to take. To find it, live tensors are counted in one step,
-    the first that has the optimizer's state (in a team, from its first step on); it is marked `memory_counted`.
+    `history` has one row per step, `validation` one per evaluation. `peak_memory` is in bytes of tensors; NaN for
+    several processes, and where no step was left to take. To find it, live tensors are counted in one step, the first
+    that has the optimizer's state; it is marked `memory_counted`.
     """
 
     history: pd.DataFrame
@@ -72,6 +69,21 @@ class TrainingResult:
         return int(self.history.samples.sum()) / self.seconds
 
 
+@dataclass
+class RunLog:
+    """What a run has seen so far: with the training state, all that it must remember."""
+
+    records: list[StepRecord] = field(default_factory=list)
+    scores: list[dict[str, float]] = field(default_factory=list)
+    best_weights: list[torch.Tensor] | None = None
+
+    @property
+    def evaluations_without_gain(self) -> int:
+        """Evaluations in a row, up to the last, that were no better than the best before them."""
+        losses = [math.inf, *(score["validation_loss"] for score in self.scores)]
+        return len(losses) - 1 - losses.index(min(losses))
+
+
 def train(
     model: torch.nn.Module,
     blocks: Batch,
@@ -83,11 +95,8 @@ def train(
     every: int = 100,
     resume: bool = False,
     progress: bool | Part = False,
-    team: Team = ONE_PROCESS,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`.
-
-    In a team every process calls this with the same arguments, and takes its share of each batch.
 
     Args:
         model: with a strategy applied; changed in place. To resume, as it was before its first step.
@@ -99,66 +108,44 @@ def train(
         every: optimizer steps between checkpoints.
         resume: go on from the newest checkpoint there.
         progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
-        team: of processes that train together.
 
     Raises:
         ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
         CheckpointError: where a checkpoint cannot be written or read.
-        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it
-            (with FSDP, what it left is in the newest checkpoint).
+        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
-    if team.in_parts and config.patience is not None:
-        raise ValueError("early stopping (patience) keeps the best weights whole: expected the exchange ddp with it")
-    if team.in_parts and in_phases(model):
-        raise ValueError("what is trained changes between the phases, and fsdp settles it: expected the exchange ddp")
-    if checkpoint_dir is None and resume:
-        raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
-    if every < 1:
-        raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
-    run_log, checkpoints = RunLog(), None
-    if checkpoint_dir is not None:
-        settings = asdict(config) | {"precision": plan.precision}
-        data = [tensor for part in (blocks, validation) if part is not None for tensor in tensors_in(part)]
-        identity = identity_of(model, data, settings)
-        checkpoints = Checkpoints(Path(checkpoint_dir), every, identity)
-    with checkpoints.hold(resume) if checkpoints and team.rank == 0 else nullcontext():
-        trained = module_to_shard(model) if team.in_parts else model
-        state = new_state(trained, config, team=team)
-        if checkpoints is not None:
-            checkpoints.restore(state, run_log)
-            if team.sum(state.step) != team.size * state.step:
-                raise ValueError(
-                    f"process {team.rank} would go on after step {state.step}, another after a different one: expected "
-                    f"{checkpoint_dir} to be the same folder on all machines"
-                )
+    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
+    state, log = new_state(model, config), RunLog()
+    with checkpoints.hold(resume) if checkpoints else nullcontext(), reported(progress, "training") as part:
+        if checkpoints:
+            restore(checkpoints, state, log)
         state.apply_plan(plan)
-        # As many blocks at a time as in training: a pass without gradients then needs less memory than a step did.
-        rows = plan.micro_batch_size or config.batch_size
-        scoring = replace(plan, micro_batch_size=min(8, rows))
-        score = None if validation is None else lambda: mean_loss(trained, validation, scoring, state.team)
-        steps = training_steps(state, blocks, config)
-        with closing(steps), reported(progress, "training") as part:
-            result = run_steps(steps, state, len(blocks), config, score, part, run_log=run_log, checkpoints=checkpoints)
-    if team.in_parts:
-        restore_full_weights(model, trained)
-    return result
+        scoring = plan_of_scoring(plan, config)
+        return run_steps(
+            training_steps(state, blocks, config),
+            state,
+            len(blocks),
+            config,
+            log,
+            score=None if validation is None else lambda: mean_loss(model, validation, scoring),
+            save=checkpoints and (lambda: save(checkpoints, state, log)),
+            every=every,
+            progress=part,
+        )
 
 
-def new_state(
-    model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext, team: Team = ONE_PROCESS
-) -> TrainingState:
+def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
     """The state before the first step.
 
     Args:
         model: with a strategy applied.
         config: names the optimizer, its weight decay and the seed.
         host: as in `TrainingState`.
-        team: as in `TrainingState`.
     """
     return TrainingState(
-        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host, team=team
+        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host
     )
 
 
@@ -187,11 +174,13 @@ def run_steps(
     state: TrainingState,
     blocks: int,
     config: TrainingConfig,
-    score: Callable[[], float] | None,
-    progress: Part,
+    log: RunLog,
     *,
-    run_log: RunLog | None = None,
-    checkpoints: Checkpoints | None = None,
+    progress: Part,
+    score: Callable[[], float] | None = None,
+    save: Callable[[], None] | None = None,
+    every: int = 1,
+    count_memory: bool = True,
 ) -> TrainingResult:
     """Take the steps one by one: keep their records, score and save now and then, stop early where asked to.
 
@@ -200,50 +189,49 @@ def run_steps(
         state: that these steps change.
         blocks: how many blocks there are.
         config: what to train towards.
-        score: the validation loss now, in nats per token; None where there is nothing to score on.
+        log: what the run has seen before; written to.
         progress: what to report each step to.
-        run_log: what the run has seen before; written to.
-        checkpoints: where to save; None: nowhere.
+        score: the validation loss now, in nats per token; None where there is nothing to score on.
+        save: writes a checkpoint; None where there are none.
+        every: steps between checkpoints.
+        count_memory: whether to count live tensors in one step.
     """
-    total, run_log = total_steps(blocks, config), run_log or RunLog()
-    every = config.evaluate_every or total
-    first = state.step + 1
-    progress.step(state.step, total, f"step {state.step} of {total}")
-    counted = _steps_to_count_in(state, total)
-    track = MemoryTrack()
-    for number in range(first, total + 1):
-        if config.patience is not None and run_log.evaluations_without_gain >= config.patience:
-            break
-        if number in counted:
-            track.hold(tensors_of(state.model))
-            track.hold(moment for moments in state.optimizer.state.values() for moment in moments.values())
-            with track:
-                record = replace(next(steps), memory_counted=True)
-        else:
-            record = next(steps)
-        run_log.records.append(record)
-        progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
-        if score is not None and (number % every == 0 or number == total):
-            _note_score(score(), number, state, run_log, keep_best=config.patience is not None)
-        if checkpoints is not None and (number % checkpoints.every == 0 or number == total):
-            try:
-                checkpoints.save(state, run_log)
-            except CheckpointError as error:
-                if number < total:
-                    raise
-                # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
-                warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
-    if run_log.records:
-        progress.ended(_in_one_line(run_log.records, state))
-    if run_log.best_weights is not None:
+    total = total_steps(blocks, config)
+    score_every, number, track = config.evaluate_every or total, state.step, MemoryTrack()
+    counted = _step_to_count_in(state, total) if count_memory else None
+    progress.step(number, total, f"step {number} of {total}")
+    with closing(steps):
+        while number < total and (config.patience is None or log.evaluations_without_gain < config.patience):
+            number += 1
+            if number == counted:
+                track.hold(tensors_of(state.model))
+                track.hold(moment for moments in state.optimizer.state.values() for moment in moments.values())
+                with track:
+                    record = replace(next(steps), memory_counted=True)
+            else:
+                record = next(steps)
+            log.records.append(record)
+            progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
+            if score is not None and (number % score_every == 0 or number == total):
+                _note_score(score(), number, state, log, keep_best=config.patience is not None)
+            if save is not None and (number % every == 0 or number == total):
+                try:
+                    save()
+                except CheckpointError as error:
+                    if number < total:
+                        raise
+                    # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
+                    warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
+    if log.records:
+        progress.ended(_in_one_line(log.records, state))
+    if log.best_weights is not None:
         with torch.no_grad():
-            for parameter, weights in zip(state.parameters, run_log.best_weights, strict=True):
+            for parameter, weights in zip(state.parameters, log.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame([vars(record) for record in run_log.records])
+    history = pd.DataFrame([vars(record) for record in log.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
-    validation = pd.DataFrame(run_log.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    peak = track.peak or math.nan
-    return TrainingResult(history, validation, peak, len(run_log.records) < total, config)
+    validation = pd.DataFrame(log.scores, columns=["step", "validation_loss", "validation_perplexity"])
+    return TrainingResult(history, validation, track.peak or math.nan, len(log.records) < total, config)
 
 
 def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
@@ -256,29 +244,98 @@ def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
     return f"{steps} step{'s' * (steps != 1)}, {trained:,} values trained, {loss}{worse}"
 
 
-def _steps_to_count_in(state: TrainingState, total: int) -> range:
+def _step_to_count_in(state: TrainingState, total: int) -> int:
     """The first step that has the optimizer's state from the beginning, which the very first has not."""
-    if state.team.in_parts:
-        return range(0)
-    first = state.step + 1
     fullest = max(first_step(group.begins, total) for group in state.groups)  # in which all is trained
-    last = min(max(first, fullest + 2), total)
-    # What DDP makes in the first step, and keeps, is seen only there.
-    return range(first if state.team.size > 1 else last, last + 1)
+    return min(max(state.step + 1, fullest + 2), total)
 
 
-def _note_score(loss: float, step: int, state: TrainingState, run_log: RunLog, keep_best: bool) -> None:
+def _note_score(loss: float, step: int, state: TrainingState, log: RunLog, keep_best: bool) -> None:
     perplexity = math.exp(min(loss, 700))
-    run_log.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
+    log.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
         warnings.warn(f"the validation loss after step {step} is {loss}: it counts as no improvement", stacklevel=3)
-    if not loss < run_log.best_loss:  # nor where it is no number
-        run_log.evaluations_without_gain += 1
-        return
-    run_log.best_loss, run_log.evaluations_without_gain = loss, 0
-    if keep_best:
+    if keep_best and log.evaluations_without_gain == 0:
         with state.host():
-            run_log.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
+            log.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
+
+
+def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
+    """As many blocks at a time as in training, at most 8: a pass without gradients needs less memory than a step.
+
+    Args:
+        plan: of a step.
+        config: has the batch size.
+    """
+    return replace(plan, micro_batch_size=min(8, plan.micro_batch_size or config.batch_size))
+
+
+def checkpoints_of(
+    folder: str | Path | None,
+    every: int,
+    resume: bool,
+    model: torch.nn.Module,
+    data: tuple[Batch | None, ...],
+    config: TrainingConfig,
+    plan: Plan,
+) -> Checkpoints | None:
+    """The checkpoints of a run, which begins with `model` as it is now; None without a folder.
+
+    Args:
+        folder: where they are.
+        every: steps between them.
+        resume: whether the run goes on.
+        model: with a strategy applied.
+        data: to train on, and to validate.
+        config: what to train towards.
+        plan: how to carry out a step.
+
+    Raises:
+        ValueError: for settings that say nothing about when or where.
+    """
+    if folder is None and resume:
+        raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
+    if every < 1:
+        raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
+    if folder is None:
+        return None
+    tensors = [tensor for batch in data if batch is not None for tensor in tensors_in(batch)]
+    identity = identity_of(model, tensors, asdict(config) | {"precision": plan.precision})
+    return Checkpoints(Path(folder), identity)
+
+
+def save(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
+    """Write a checkpoint of all that a run must remember.
+
+    Args:
+        checkpoints: of the run.
+        state: between two steps.
+        log: what the run has seen up to there.
+    """
+    best = {f"best.{number}": tensor for number, tensor in enumerate(log.best_weights or ())}
+    records = [asdict(record) for record in log.records]
+    checkpoints.save(state.step, state.tensors() | best, {"records": records, "scores": log.scores})
+
+
+def restore(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
+    """Bring state and log to the newest checkpoint; they stay as they are where there is none.
+
+    Args:
+        checkpoints: of the run.
+        state: as it was before the first step; changed in place.
+        log: an empty one; changed in place.
+
+    Raises:
+        CheckpointError: where there are checkpoints but none is whole.
+        ValueError: where the newest belongs to another model, other data or other settings.
+    """
+    if (newest := checkpoints.newest()) is None:
+        return
+    state.load_tensors(newest.step, newest.tensors)
+    log.records = [StepRecord(**record) for record in newest.notes["records"]]
+    log.scores = newest.notes["scores"]
+    if "best.0" in newest.tensors:
+        log.best_weights = [newest.tensors[f"best.{number}"] for number in range(len(state.parameters))]
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:

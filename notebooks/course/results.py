@@ -5,8 +5,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 
 from course.lessons import FOLDER
-from tlkit.checkpoints import write_atomically
 from tlkit.evidence.recorded import recorded_comparison
+from tlkit.files import write_atomically
 from tlkit.reports.figure import COLOURS
 
 RECORDED_MODELS = {"tiny": "the bundled model, 4 million values", "smollm2-135m-instruct": "SmolLM2, 135 million"}

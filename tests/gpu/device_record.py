@@ -11,7 +11,7 @@ from importlib import metadata
 
 import torch
 
-from tlkit.checkpoints import write_text_atomically
+from tlkit.files import write_text_atomically
 from tlkit.memory import VirtualDevice
 
 PACKAGES = ("torch", "transformers", "peft", "accelerate", "bitsandbytes", "tlkit")

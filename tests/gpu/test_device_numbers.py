@@ -11,8 +11,8 @@ import pytest
 import torch
 from device_bench import ROUNDINGS, STEPS, largest_gap
 
-from tlkit.checkpoints.folder import Checkpoints, RunLog
-from tlkit.checkpoints.identity import identity_of
+from tlkit import training
+from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.models import generate
 from tlkit.models.generation import PROMPTS, prompt_tokens
@@ -104,15 +104,15 @@ def test_checkpoints(bench, record_property, tmp_path, way):
 
 def _go_on(bench, folder, device, until):
     """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
-    model, config, run_log = bench.adapted("full"), bench.config("full"), RunLog()
-    saved = Checkpoints(folder, 1, identity_of(model, [bench.blocks], {"run": "on a device"}))
+    model, config, run_log = bench.adapted("full"), bench.config("full"), training.RunLog()
+    saved = Checkpoints(folder, identity_of(model, [bench.blocks], {"run": "on a device"}))
     with saved.hold(resume=True), device_context(device):
         move_to_device(model, device)
         state = new_state(model, config, device.host)
-        saved.restore(state, run_log)
+        training.restore(saved, state, run_log)
         begun = state.step
         run_log.records += islice(training_steps(state, bench.blocks, config), until - begun)
-        saved.save(state, run_log)
+        training.save(saved, state, run_log)
         return begun, (*(record.loss for record in run_log.records), mean_loss(model, bench.validation, Plan(1)))
 
 
@@ -183,7 +183,8 @@ def test_two_processes(bench, record_property, tmp_path):
     if kind == "cuda" and torch.cuda.device_count() < 2:
         pytest.skip("this needs two cards, and there is one")
     environment = os.environ | ({"CUDA_VISIBLE_DEVICES": ""} if kind == "cpu" else {})
-    command = [sys.executable, Path(__file__).with_name("device_pair.py"), kind, str(bench.blocks.shape[1]), file]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += [Path(__file__).with_name("device_pair.py"), kind, str(bench.blocks.shape[1]), file]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text(encoding="utf-8"))

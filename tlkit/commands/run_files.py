@@ -6,7 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from tlkit.checkpoints import write_text_atomically
+from tlkit.files import write_text_atomically
 from tlkit.options import checked_by_name
 
 FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER\n"

@@ -1,29 +1,30 @@
 """The command that trains one model and saves it, with all that is needed to do so again."""
 
 import datetime
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from tlkit.checkpoints import hold_folder, reason_of
 from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
 from tlkit.commands.outcome import Outcome
 from tlkit.commands.run_files import refuse_to_replace, write_run_file
 from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.files import hold_folder, reason_of
 from tlkit.jobs import Job
 from tlkit.options import option, options_of, same_option
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 
 if TYPE_CHECKING:
+    from accelerate import Accelerator
+
     from tlkit.corpus import Corpus
     from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
     from tlkit.evidence.tasks import Account, Task
     from tlkit.examples import Batch
     from tlkit.strategies import StrategyReport
-    from tlkit.team import Team
 
 RUN_FILE = "run.yaml"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
@@ -87,20 +88,6 @@ class Processes:
     sharding: str | None = option(
         None, "with ddp, the default, each process holds the whole model, with fsdp a part", choices=("ddp", "fsdp")
     )
-    cpu_offload: bool = option(False, "with fsdp: keep the parts in the host's memory")
-
-
-def team_of(processes: Processes) -> AbstractContextManager["Team"]:
-    """The processes that torchrun has started, as a team for as long as the context lasts.
-
-    Raises:
-        ValueError: for settings without the processes or the sharding that they belong to.
-    """
-    from tlkit.scaling.processes import joined
-
-    if processes.cpu_offload and processes.sharding != "fsdp":
-        raise ValueError("--cpu-offload keeps the parts of fsdp on the host: expected --sharding fsdp with it")
-    return joined(processes.sharding, offload=processes.cpu_offload)
 
 
 class _Ready(NamedTuple):
@@ -126,6 +113,7 @@ def train(
     With --expect the run is judged at its end.
     """
     from tlkit.devices import probe, settled_precision
+    from tlkit.distributed import joined
     from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
     from tlkit.fitting.estimate import DTYPES
@@ -150,15 +138,21 @@ def train(
     if plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision):
         options = replace(options, dtype="bf16")
     plan = Plan(**asdict(plan) | {"precision": precision})
-    with team_of(processes) as team:
-        if options.expect and team.size > 1:
+    with joined(processes.sharding, on_cpu=device.kind == "cpu") as accelerator:
+        if options.expect and accelerator:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
         ready = _prepare(options, scoring.task, config, whole, corpus, classes)
         if options.max_steps is not None:
             config = replace(config, epochs=options.max_steps / steps_per_epoch(len(ready.blocks), config))
         options = replace(options, model=chosen_model(options.model), sequence_length=ready.blocks.shape[1])
-        with hold_folder(options.output) if team.rank == 0 else nullcontext():
-            return _train(ready, (options, scoring, config, plan), rate_from, corpus, device, team)
+        used = (options, scoring, config, plan)
+        with hold_folder(options.output) if _writes(accelerator) else nullcontext():
+            return _train(ready, used, rate_from, corpus, device, accelerator, processes.sharding)
+
+
+def _writes(accelerator: "Accelerator | None") -> bool:
+    """Whether this process is the one that scores, writes and speaks."""
+    return accelerator is None or accelerator.is_main_process
 
 
 def _prepare(
@@ -200,9 +194,17 @@ def _prepare(
     return _Ready(task, report, base, loaded.tokenizer, blocks, counted, validation, classes)
 
 
-def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device: "Device", team: "Team") -> Outcome:
-    """In every process of the team; the first one scores, writes and speaks."""
-    from tlkit.checkpoints.folder import newest_step
+def _train(
+    ready: _Ready,
+    used: tuple,
+    rate_from: str,
+    corpus: "Corpus",
+    device: "Device",
+    accelerator: "Accelerator | None",
+    sharding: str | None,
+) -> Outcome:
+    from tlkit.checkpoints import newest_step
+    from tlkit.distributed import train_together
     from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
     from tlkit.evidence.gradient_flow import check_gradient_flow
     from tlkit.fitting.placement import move_to_device
@@ -211,8 +213,9 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
 
     options, scoring, config, plan = used
     expected, problems = expectations_of(options.expect), ()
-    model, first, checkpoints = ready.report.model, team.rank == 0, options.output / "checkpoints"
-    move_to_device(model, device, team)
+    model, first, checkpoints = ready.report.model, _writes(accelerator), options.output / "checkpoints"
+    if sharding != "fsdp":  # which brings its parts there, for the whole may be too large
+        move_to_device(model, device)
     before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
         write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device, ready))
@@ -220,18 +223,12 @@ def _train(ready: _Ready, used: tuple, rate_from: str, corpus: "Corpus", device:
         problems = check_gradient_flow(ready.report, ready.blocks[:1]).problems
     watched = memory_watched(model, device) if expected.memory_growth_percent else nullcontext(())
     with watched as held:
-        result = train(
-            model,
-            ready.blocks,
-            config,
-            plan=plan,
-            validation=ready.validation,
-            checkpoint_dir=checkpoints,
-            every=options.checkpoint_every,
-            resume=options.resume,
-            progress=first,
-            team=team,
-        )
+        how = {"plan": plan, "validation": ready.validation, "progress": first}
+        how |= {"checkpoint_dir": checkpoints, "every": options.checkpoint_every, "resume": options.resume}
+        if accelerator is None:
+            result = train(model, ready.blocks, config, **how)
+        else:
+            result = train_together(accelerator, model, ready.blocks, config, sharding=sharding, **how)
     if not first:
         return Outcome()
     reload_problem = _reload_problem(ready, used, corpus, device) if expected.checkpoint_reloads else ""
@@ -351,7 +348,7 @@ def _save_model(model, tokenizer, folder: Path, total: int) -> None:
     """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
-    from tlkit.checkpoints.folder import newest_step
+    from tlkit.checkpoints import newest_step
     from tlkit.models import save_model
 
     try:

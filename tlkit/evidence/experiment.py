@@ -12,7 +12,7 @@ import torch
 import transformers
 from transformers import PretrainedConfig
 
-from tlkit.checkpoints.identity import hash_of
+from tlkit.checkpoints import hash_of
 from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tlkit.checkpoints import CheckpointError, write_text_atomically
+from tlkit.files import CheckpointError, write_text_atomically
 
 
 @dataclass(frozen=True)

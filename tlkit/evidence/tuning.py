@@ -11,11 +11,11 @@ from functools import partial
 import pandas as pd
 import torch
 
-from tlkit.checkpoints import write_atomically
 from tlkit.evidence.experiment import Experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import BUDGET, TUNED_FOR, next_rate
 from tlkit.examples import Batch
+from tlkit.files import write_atomically
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import sha256_of_own

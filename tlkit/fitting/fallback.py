@@ -1,9 +1,7 @@
 """Survive running out of memory: the same step again, carried out with less, and no step lost or repeated."""
 
-import math
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import replace
 from typing import TypeVar
 
@@ -26,8 +24,7 @@ from tlkit.jobs import SILENT, Part, reported
 from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
-from tlkit.team import ONE_PROCESS, Team
-from tlkit.training import TrainingResult, check_settings, new_state, run_steps, training_steps
+from tlkit.training import RunLog, TrainingResult, check_settings, new_state, run_steps, training_steps
 
 T = TypeVar("T")
 
@@ -43,7 +40,6 @@ def train_with_fallback(
     validation: Batch | None = None,
     log: FallbackLog | None = None,
     progress: bool | Part = False,
-    team: Team = ONE_PROCESS,
 ) -> tuple[TrainingResult, FallbackLog]:
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
 
@@ -61,36 +57,30 @@ def train_with_fallback(
         validation: to score, of the same kind.
         log: what is tried is added to it, also where it fails.
         progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
-        team: the processes that share each batch; where one of them runs out of memory, all of them go down.
 
     Returns:
         The result of the training, and the log.
 
     Raises:
         MemoryError: with numbers, where no rung fits.
-        ValueError: as `train` does; and for a team that keeps its weights in parts, of which no process can leave in
-            the middle of a gather.
+        ValueError: as `train` does.
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
     check_settings(model, blocks, config, plan, validation)
-    if team.in_parts:
-        raise ValueError("fallback with weights in parts (fsdp) is not possible: expected the exchange ddp")
-    team = replace(team, exchange="afterwards")
     for name in order or ():
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
     with device_context(device), reported(progress, "training") as part:
         part.step(0, 0, "estimating what a step needs")
-        share = blocks[: math.ceil(config.batch_size / team.size)]
-        rungs = descend(model, share, plan, device, order)
-        first = _first_rung(model, rungs, share, device, log, team)
-        state = new_state(model, config, device.host, team)
+        batch = blocks[: config.batch_size]
+        rungs = descend(model, batch, plan, device, order)
+        first = _first_rung(model, rungs, batch, device, log)
+        state = new_state(model, config, device.host)
         steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
         rows = min(8, config.batch_size)
         score = None if validation is None else lambda: _score(state, validation, rows, device, log)
-        with closing(steps):
-            result = run_steps(steps, state, len(blocks), config, score, part)
+        result = run_steps(steps, state, len(blocks), config, RunLog(), progress=part, score=score)
         if isinstance(device, VirtualDevice):
             result = replace(result, peak_memory=int(log.last("training").peak))
         if state.plan.train_on_host and not state.plan.evaluate_on_host:
@@ -104,7 +94,6 @@ def _first_rung(
     batch: Batch,
     device: Device | VirtualDevice,
     log: FallbackLog,
-    team: Team = ONE_PROCESS,
 ) -> Rung:
     """The first rung that should fit; those passed over are taken from `rungs`, and the model is where training begins.
 
@@ -112,7 +101,7 @@ def _first_rung(
         MemoryError: with numbers, where none fits.
     """
     rung, available = next(rungs), memory_for(model, device)
-    while rung.estimate is not None and team.any_rank(rung.estimate > available):
+    while rung.estimate is not None and rung.estimate > available:
         log.foreseen(rung, device, available)
         lower = next(rungs, None)
         if lower is None:
@@ -123,7 +112,7 @@ def _first_rung(
         rung = lower
     if not rung.plan.train_on_host:
         failure, _ = catch_out_of_memory(lambda: move_to_device(model, device))
-        if team.any_rank(failure is not None):
+        if failure is not None:
             log.tried("loading", device, rung, failure)
             move_weights(model, CPU, device.host)
             name = "everything on the host"

@@ -19,7 +19,7 @@ class Failure:
     """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive.
 
     Attributes:
-        failed_in: "forward pass", "backward pass", "optimizer step" or "other process".
+        failed_in: "forward pass", "backward pass" or "optimizer step".
         bytes_asked: of the allocation that failed, NaN where unknown.
         bytes_available: that were free, NaN where unknown.
         message: the first line of the error.

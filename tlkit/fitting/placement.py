@@ -13,7 +13,6 @@ from tlkit.fitting.trace import CannotEstimate
 from tlkit.memory import VirtualDevice, in_units, move_weights
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan
-from tlkit.team import ONE_PROCESS, Team
 
 COUNT_THEIR_PEAK = ("cuda", "xpu")
 
@@ -57,10 +56,8 @@ def device_context(device: Device | VirtualDevice) -> AbstractContextManager:
     return device if isinstance(device, VirtualDevice) and not device.active else nullcontext()
 
 
-def move_to_device(model: torch.nn.Module, device: Device | VirtualDevice, team: Team = ONE_PROCESS) -> None:
-    """Bring the model to the device; not where FSDP will bring its parts there, for the whole may be too large."""
-    if team.in_parts:
-        return
+def move_to_device(model: torch.nn.Module, device: Device | VirtualDevice) -> None:
+    """Bring the model to the device."""
     if isinstance(device, VirtualDevice):
         device.hold(tensors_of(model))
     elif next(model.parameters()).device.type != device.kind:

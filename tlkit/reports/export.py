@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from tlkit.checkpoints import hold_folder, write_atomically, write_text_atomically
 from tlkit.evidence.comparison import Comparison
+from tlkit.files import hold_folder, write_atomically, write_text_atomically
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.conclusions import conclusions
 from tlkit.reports.page import comparison_page

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
-from tlkit.checkpoints import write_text_atomically
 from tlkit.evaluation import PerplexityResult
+from tlkit.files import write_text_atomically
 from tlkit.models import PRESETS
 from tlkit.models.saving import CARD
 from tlkit.strategies import FAMILIES, StrategyReport

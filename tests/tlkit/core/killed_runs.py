@@ -16,7 +16,7 @@ import torch
 from transformers import Qwen2Config
 from transformers.models.qwen2.modeling_qwen2 import Qwen2ForCausalLM
 
-from tlkit.checkpoints.folder import newest_step
+from tlkit.checkpoints import newest_step
 from tlkit.settings import setup
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train

@@ -16,11 +16,10 @@ from safetensors.torch import load_file
 from small_models import weights_of
 from transformers import AutoModelForCausalLM, Qwen2Config
 
-from tlkit.checkpoints import CheckpointError, hold_folder, write_atomically
-from tlkit.checkpoints.folder import Checkpoints, RunLog
-from tlkit.checkpoints.identity import identity_of
+from tlkit.checkpoints import Checkpoints, identity_of
+from tlkit.files import CheckpointError, hold_folder, write_atomically
 from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, new_state, train
+from tlkit.training import RunLog, TrainingConfig, new_state, restore, save, train
 
 BLOCKS = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
 HELD_OUT = torch.randint(64, (4, 16), generator=torch.Generator().manual_seed(2))
@@ -90,9 +89,7 @@ def test_a_resumed_run_is_the_undisturbed_one(tmp_path, strategy, optimizer):
 
 def test_only_what_is_trainable_is_saved_and_only_the_newest_two(tmp_path):
     until(10, tmp_path, small_model("last_layers"), TrainingConfig(batch_size=2))
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        f"step-0000000{step}.{suffix}" for step in (6, 8) for suffix in ("json", "safetensors")
-    ]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"step-0000000{n}.safetensors" for n in (6, 8)]
     saved = load_file(tmp_path / "step-00000008.safetensors")
     trainable = [p for p in small_model("last_layers").parameters() if p.requires_grad]
     weights = [tensor for name, tensor in saved.items() if name.startswith("weights.")]
@@ -103,9 +100,11 @@ def test_only_what_is_trainable_is_saved_and_only_the_newest_two(tmp_path):
 def test_a_damaged_checkpoint_is_noticed_and_the_one_before_it_used(tmp_path):
     expected, _ = undisturbed()
     until(5, tmp_path)
-    notes = tmp_path / "step-00000004.json"
-    notes.write_text(notes.read_text().replace('"step": 4', '"step": 5', 1))
-    with pytest.warns(UserWarning, match=r"step-00000004\.json is damaged: step-00000002 is used"):
+    newest = tmp_path / "step-00000004.safetensors"
+    content = newest.read_bytes()
+    newest.write_bytes(content.replace(b'{\\"step\\": 4', b'{\\"step\\": 5', 1))
+    assert newest.read_bytes() != content
+    with pytest.warns(UserWarning, match=r"step-00000004\.safetensors is damaged: step-00000002 is used"):
         model, result = resumed(tmp_path)
     assert torch.equal(weights_of(model), weights_of(expected))
     assert result.history.step.tolist() == list(range(1, len(result.history) + 1))
@@ -128,27 +127,23 @@ STEPS = (3, 4, 99_999_999, 100_000_000)
     ("damages", "restored"),
     [
         ({}, 100_000_000),
-        ({"step-100000000.safetensors": flip, "step-99999999.json": Path.unlink}, 4),
-        ({"step-100000000.json": tear, "step-99999999.safetensors": tear, "step-00000004.safetensors": Path.unlink}, 3),
-        (
-            dict.fromkeys([f"step-{step}.json" for step in ("00000003", "00000004", "99999999", "100000000")], tear),
-            None,
-        ),
+        ({"step-100000000.safetensors": flip, "step-99999999.safetensors": tear}, 4),
+        ({f"step-{step:08d}.safetensors": tear for step in STEPS}, None),
     ],
 )
 def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path, damages, restored):
     """The last two of four sort the other way round by name."""
-    state, checkpoints = new_state(small_model("last_layers", blocks=1), CONFIG), Checkpoints(tmp_path, 1, {})
+    state, checkpoints = new_state(small_model("last_layers", blocks=1), CONFIG), Checkpoints(tmp_path, {})
     for step in STEPS:
         state.step = step
         with torch.no_grad():
             state.parameters[0].fill_(step)
         (tmp_path / str(step)).mkdir()
-        Checkpoints(tmp_path / str(step), 1, {}).save(state, RunLog())
+        save(Checkpoints(tmp_path / str(step), {}), state, RunLog())
         for path in (tmp_path / str(step)).iterdir():
             path.rename(tmp_path / path.name)
         (tmp_path / str(step)).rmdir()
-    foreign = {"thesis.pdf.part", "step-1.json", "step-00000004.json.bak", "step-000000004.json", "model.safetensors"}
+    foreign = {"thesis.pdf.part", "step-1.safetensors", "step-00000004.json", "step-000000004.safetensors"}
     for name in {*foreign, "step-00000009.safetensors.part"}:
         (tmp_path / name).write_text("mine, or torn")
     for name, damage in damages.items():
@@ -156,20 +151,18 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
     before, state.step = {path.name for path in tmp_path.iterdir()}, 0
     if restored is None:
         with pytest.raises(CheckpointError, match="is whole"):
-            checkpoints.restore(state, RunLog())
+            restore(checkpoints, state, RunLog())
         restored = 0
     else:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            checkpoints.restore(state, RunLog())
+            restore(checkpoints, state, RunLog())
         assert state.step == restored and bool((state.parameters[0] == restored).all())
         assert len(said) == bool(damages)
     assert {path.name for path in tmp_path.iterdir()} == before
     state.step += 1
-    checkpoints.save(state, RunLog())
-    kept = {
-        f"step-{step:08d}.{suffix}" for step in {restored, restored + 1} - {0} for suffix in ("json", "safetensors")
-    }
+    save(checkpoints, state, RunLog())
+    kept = {f"step-{step:08d}.safetensors" for step in {restored, restored + 1} - {0}}
     assert {path.name for path in tmp_path.iterdir()} == kept | foreign
 
 
@@ -240,7 +233,7 @@ def test_a_full_disk_is_one_error_and_loses_nothing(tmp_path):
     said = r"step 4 could not be .* \(.*\); those before it are untouched"
     with disk_full_from(model, 3), pytest.raises(CheckpointError, match=said):
         train(model, BLOCKS, CONFIG, validation=HELD_OUT, checkpoint_dir=tmp_path, every=2)
-    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+    assert [path.name for path in tmp_path.iterdir()] == ["step-00000002.safetensors"]
     assert not torch.equal(weights_of(model), weights_of(small_model())), "the model keeps what it has learned"
     again, _ = resumed(tmp_path)
     assert torch.equal(weights_of(again), weights_of(expected))
@@ -281,7 +274,7 @@ def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):
     with hold_folder(folder), refused, hold_folder(folder):
         pass
     assert list(folder.iterdir()) == []
-    script = "import sys, pathlib; from tlkit.checkpoints import hold_folder\n"
+    script = "import sys, pathlib; from tlkit.files import hold_folder\n"
     script += "with hold_folder(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script, folder], stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"

@@ -9,7 +9,7 @@ import torch
 from interrupted import assert_goes_on_bit_for_bit
 from small_models import small_model
 
-from tlkit.checkpoints.identity import identity_of
+from tlkit.checkpoints import identity_of
 from tlkit.models import meta_model
 from tlkit.models.groups import ParameterGroup, in_phases, set_groups
 from tlkit.models.prefix import NoFrozenPrefix, cached_prefix

@@ -20,7 +20,6 @@ from tlkit.memory import MemoryTrack
 from tlkit.models.parts import find_blocks
 from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
 from tlkit.strategies import apply_strategy, strategy
-from tlkit.team import Team
 from tlkit.training import TrainingConfig, new_state, train
 
 BLOCKS = torch.randint(97, (8, 12), generator=torch.Generator().manual_seed(0))
@@ -183,18 +182,6 @@ def test_micro_batches_of_any_size_give_the_gradients_of_the_whole_batch(rows, t
     assert sum(losses).item() == pytest.approx(loss.item(), rel=1e-5)
     for parameter, gradient in zip(MODEL.parameters(), expected, strict=True):
         assert (parameter.grad - gradient).abs().max() <= 1e-5 * max(gradient.abs().max(), 1e-3)
-
-
-@settings(max_examples=100, deadline=None)
-@given(blocks=st.integers(1, 30), size=st.integers(1, 12), rows=st.none() | st.integers(1, 31))
-def test_a_team_of_any_size_counts_each_row_once(blocks, size, rows):
-    batch = torch.arange(blocks)[:, None]
-    shares = [Team(rank, size).shard_batch(batch, rows) for rank in range(size)]
-    assert len({len(share) for share in shares}) == 1  # all make as many passes, or one would wait for ever
-    counted = [row for share in shares for part, weight in share if weight for row in part.flatten().tolist()]
-    assert sorted(counted) == list(range(blocks))
-    assert {weight for share in shares for _, weight in share} <= {0.0, 1.0}
-    assert all(1 <= len(part) <= (rows or blocks) for share in shares for part, _ in share)
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])

@@ -128,7 +128,7 @@ def test_the_peak_is_that_of_a_step_with_the_optimizers_state(tmp_path):
         model = small_model()
         train(model, BLOCKS, config)
     new = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5)
-    (tmp_path / "step-00000006.json").unlink()
+    (tmp_path / "step-00000006.safetensors").unlink()
     resumed = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5, resume=True)
     assert list(resumed.history.step[resumed.history.memory_counted]) == [2, 6]
     assert resumed.peak_memory == pytest.approx(new.peak_memory, rel=0.01)

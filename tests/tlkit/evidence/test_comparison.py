@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from tlkit import jobs
-from tlkit.checkpoints import CheckpointError
 from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
@@ -24,6 +23,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, run_all
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import COARSE, default_rates, load_with_strategy
+from tlkit.files import CheckpointError
 from tlkit.jobs import Job
 from tlkit.models import load_model, save_model
 from tlkit.names import CONTROL

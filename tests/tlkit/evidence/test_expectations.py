@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from tlkit import training
-from tlkit.checkpoints.folder import Checkpoints
+from tlkit.checkpoints import Checkpoints
 from tlkit.cli import main
 from tlkit.commands.evidence import TIERS, settings_of_tier
 from tlkit.commands.training import train
@@ -131,14 +131,14 @@ def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
 
 
 def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
-    restore = Checkpoints.restore
+    newest = Checkpoints.newest
 
-    def wrong(self, state, run_log):
-        restore(self, state, run_log)
-        with torch.no_grad():
-            state.parameters[0].view(-1)[0] += 1e-6
+    def wrong(self):
+        if checkpoint := newest(self):
+            checkpoint.tensors["weights.0"].view(-1)[0] += 1e-6
+        return checkpoint
 
-    monkeypatch.setattr(Checkpoints, "restore", wrong)
+    monkeypatch.setattr(Checkpoints, "newest", wrong)
     assert holding(tier("quick", steps=1, expect={"checkpoint_reloads": True})) == {"checkpoint_reloads": False}
 
 

@@ -1,0 +1,233 @@
+"""Save what training changes, so that a run killed at any moment goes on as if nothing had happened."""
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from tlkit.files import CheckpointError, hold_folder, reason_of, write_atomically
+from tlkit.models.adapters import adapter_names
+
+KEPT = 2  # the newest, and the one before it in case the newest is damaged
+NAME = "step-{:08d}.safetensors"
+OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
+
+
+class Checkpoint(NamedTuple):
+    """What was saved after a step."""
+
+    step: int
+    tensors: dict[str, torch.Tensor]
+    notes: dict
+
+
+class _Damaged(Exception):
+    """What was read is not what was written."""
+
+
+@dataclass(frozen=True)
+class Checkpoints:
+    """A folder of checkpoints of one run. Files whose names are not exactly ours are never touched.
+
+    Each is one file of safetensors. Its metadata are the step, the notes, the run's identity, and a hash of all.
+
+    Args:
+        folder: where the checkpoints are; other files may be there too.
+        identity: what a run that goes on must have in common with this one, from `identity_of`.
+    """
+
+    folder: Path
+    identity: dict
+
+    @contextmanager
+    def hold(self, resume: bool) -> Iterator[None]:
+        """Keep other runs out of the folder, from before any work until the run ends.
+
+        Args:
+            resume: whether the run goes on with the checkpoints that are there.
+
+        Raises:
+            CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
+        """
+        with hold_folder(self.folder):
+            if not resume and (earlier := _saved(self.folder)):
+                raise CheckpointError(
+                    f"{self.folder} holds {earlier[-1].stem} of an earlier run: resume it, or name another folder"
+                )
+            yield
+
+    def save(self, step: int, tensors: dict[str, torch.Tensor], notes: dict) -> None:
+        """Write a checkpoint, then remove all but this one and the one before it.
+
+        Args:
+            step: after which it is.
+            tensors: on any device.
+            notes: what else the run must remember, for JSON.
+
+        Raises:
+            CheckpointError: where writing fails; earlier checkpoints are untouched then.
+        """
+        whole = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        text = json.dumps({"step": step, "identity": self.identity, "notes": notes})
+        metadata = {"run": text, "sha256": _hash(text, whole)}
+        try:
+            write_atomically(self.folder / NAME.format(step), lambda part: save_file(whole, part, metadata))
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(
+                f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
+                "those before it are untouched"
+            ) from error
+        try:
+            _remove_all_but_newest(step, self.folder)
+        except OSError as error:
+            warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
+
+    def newest(self) -> Checkpoint | None:
+        """The newest checkpoint that is whole; a damaged one is passed over with a warning, and left as it is.
+
+        Raises:
+            CheckpointError: where there are checkpoints but none is whole.
+            OSError: where one cannot be read: that may pass, so no older one is taken in its place.
+            ValueError: where the checkpoint belongs to another model, other data or other settings; says which.
+        """
+        damaged = []
+        for path in reversed(_saved(self.folder)):
+            try:
+                run, tensors = _read(path)
+            except _Damaged as damage:
+                damaged.append(str(damage))
+                continue
+            if damaged:
+                warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
+            if differing := list(_differences(run["identity"], self.identity)):
+                raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
+            return Checkpoint(run["step"], tensors, run["notes"])
+        if damaged:
+            raise CheckpointError(
+                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged)}): "
+                "bring them back from a copy, or name another folder to begin anew"
+            )
+        return None
+
+
+def newest_step(folder: Path) -> int:
+    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none.
+
+    Args:
+        folder: of checkpoints; it need not be there.
+    """
+    return max(map(_step_of, _saved(folder)), default=0)
+
+
+def _saved(folder: Path) -> list[Path]:
+    """Our checkpoints, oldest first."""
+    return sorted((path for path in _ours(folder) if path.suffix != ".part"), key=_step_of)
+
+
+def _ours(folder: Path) -> list[Path]:
+    """Files with our names; a folder of that name is not ours."""
+    files = folder.iterdir() if folder.is_dir() else ()
+    return [path for path in files if OURS.fullmatch(path.name) and (path.is_symlink() or not path.is_dir())]
+
+
+def _step_of(path: Path) -> int:
+    return int(OURS.fullmatch(path.name)[1])
+
+
+def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]]:
+    """The metadata and the tensors. Raises _Damaged where they are not what was written."""
+    try:
+        with safe_open(path, "pt") as file:
+            metadata = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
+    except SafetensorError:
+        raise _Damaged(f"{path} is damaged") from None
+    text = metadata.get("run", "")
+    if metadata.get("sha256") != _hash(text, tensors):
+        raise _Damaged(f"{path} is damaged")
+    return json.loads(text), tensors
+
+
+def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
+    names = sorted(tensors)
+    content = f"{text} {names} {hash_of(tensors[name] for name in names)}"
+    return hashlib.sha256(content.encode()).hexdigest()
+
+
+def _remove_all_but_newest(step: int, folder: Path) -> None:
+    """Up to a step, beyond which all are damaged."""
+    kept = [path for path in _saved(folder) if _step_of(path) <= step][-KEPT:]
+    for path in _ours(folder):
+        if path not in kept:
+            path.unlink(missing_ok=True)
+
+
+def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
+    """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
+
+    Ask before training: weights are hashed as they are now. Only an adapter's trainable weights are left out, because
+    the checkpoint holds all of them.
+
+    Args:
+        model: the model, with what is trainable in it.
+        data: token ids, training blocks first.
+        settings: all else that decides what a step computes; plain values.
+
+    Returns:
+        A dictionary that JSON can hold.
+    """
+    added = adapter_names(model)
+    drawn = [p for name, p in model.named_parameters() if name in added and not p.requires_grad]
+    identity = {
+        "base model": hash_of(p for name, p in model.named_parameters() if name not in added),
+        "trainable tensors": {name: p.shape for name, p in model.named_parameters() if p.requires_grad},
+        "adapter": {name: _what_it_does(config) for name, config in getattr(model, "peft_config", {}).items()},
+        "data": hash_of(data),
+        "settings": settings,
+    }
+    if drawn:  # of lora_fa; no checkpoint holds them, so they have to be drawn by the same seed
+        identity["what the adapter has drawn and does not train (set the seed before)"] = hash_of(drawn)
+    if groups := getattr(model, "parameter_groups", ()):
+        identity["parameter groups"] = [[sorted(group.names), group.rate, group.begins] for group in groups]
+    return json.loads(
+        json.dumps(identity, default=lambda value: sorted(value) if isinstance(value, set) else str(value))
+    )
+
+
+def hash_of(tensors: Iterable[torch.Tensor]) -> str:
+    """The SHA-256 of tensors in their order, with type and shape, in hexadecimal.
+
+    Args:
+        tensors: on any device.
+    """
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
+    return digest.hexdigest()
+
+
+def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
+    """Say in words where two identities differ; nothing where they are equal."""
+    for key in sorted({*saved, *now}):
+        name, old, new = f"{where}{key}", saved.get(key), now.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            yield from _differences(old, new, f"{name}: ")
+        elif old != new:
+            short = [str(value)[:12] if isinstance(value, str) and len(value) == 64 else value for value in (old, new)]
+            yield f"{name} was {short[0]} and is now {short[1]}"
+
+
+def _what_it_does(config) -> dict:
+    """An adapter's settings without its origin. What is off or empty is left out: a later peft has more of that."""
+    about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
+    return {key: value for key, value in config.to_dict().items() if value and key not in about}

@@ -1,0 +1,278 @@
+"""Several processes that train one model, on accelerate: what differs from `tlkit.training` is here, and only here.
+
+Each process takes its share of every batch. DDP holds the whole model in each and adds up the gradients; FSDP holds a
+part of every tensor in each, and gathers a block when it is needed. Losses are those of one process, but for the order
+of additions.
+
+Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023, PyTorch FSDP.
+"""
+
+import copy
+import datetime
+import math
+import re
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator, InitProcessGroupKwargs
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+
+from tlkit.examples import Batch, labels_in
+from tlkit.jobs import Part, reported
+from tlkit.losses import summed_loss
+from tlkit.models.adapters import base_model, in_four_bits
+from tlkit.models.groups import in_phases
+from tlkit.models.parts import find_blocks
+from tlkit.models.passes import evaluation_mode
+from tlkit.settings import Plan, TrainingConfig
+from tlkit.steps import StepRecord, TrainingState, prepare, refuse_not_finite
+from tlkit.training import (
+    RunLog,
+    TrainingResult,
+    batch_at,
+    check_settings,
+    checkpoints_of,
+    learning_rate_factor,
+    plan_of_scoring,
+    restore,
+    run_steps,
+    save,
+    total_steps,
+)
+
+PATIENCE = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
+LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
+
+
+@contextmanager
+def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Accelerator | None]:
+    """Join the processes that torchrun has started, and part from them at the end.
+
+    Args:
+        sharding: "ddp", "fsdp" or None, as it was asked for.
+        on_cpu: compute on processors, also where there are cards.
+
+    Yields:
+        What connects them; None where torchrun has started none.
+
+    Raises:
+        ValueError: where a sharding is asked for and there is nobody to share with.
+        ConnectionError: where another process ends before its time.
+    """
+    if not distributed.is_torchelastic_launched():
+        if sharding is not None:
+            raise ValueError(
+                f"sharding {sharding!r} needs several processes: start them with "
+                "`torchrun --nproc-per-node 2 -m tlkit …`"
+            )
+        yield None
+        return
+    accelerator = Accelerator(cpu=on_cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
+    try:
+        yield accelerator
+    except RuntimeError as error:
+        if not LOST.search(str(error)):
+            raise
+        raise ConnectionError(
+            f"process {accelerator.process_index} of {accelerator.num_processes}: another process has ended; what "
+            "ended it stands above or below. Start the same command again with --resume: it goes on from the newest "
+            "checkpoint, with as many processes as you like"
+        ) from error
+    finally:
+        accelerator.end_training()
+
+
+def train_together(
+    accelerator: Accelerator,
+    model: nn.Module,
+    blocks: Batch,
+    config: TrainingConfig,
+    *,
+    sharding: str | None = None,
+    plan: Plan | None = None,
+    validation: Batch | None = None,
+    checkpoint_dir: str | Path | None = None,
+    every: int = 100,
+    resume: bool = False,
+    progress: bool | Part = False,
+) -> TrainingResult:
+    """`train` in several processes: each calls this with the same arguments, and the first one writes.
+
+    Args:
+        accelerator: from `joined`.
+        model: as in `train`; with FSDP it may be on the host, and is there again at the end.
+        blocks: as in `train`.
+        config: as in `train`, without early stopping.
+        sharding: "ddp" (the default) or "fsdp".
+        plan: as in `train`.
+        validation: as in `train`.
+        checkpoint_dir: as in `train`; with several machines a folder that they share.
+        every: as in `train`.
+        resume: as in `train`; the run may have had another number of processes.
+        progress: as in `train`.
+
+    Raises:
+        ValueError: as in `train`, and for what needs one process.
+    """
+    plan, in_parts = plan or Plan(), sharding == "fsdp"
+    check_settings(model, blocks, config, plan, validation)
+    if config.patience is not None or in_phases(model) or in_parts and in_four_bits(model):
+        raise ValueError(
+            "several processes train without early stopping (patience), without a strategy that trains in phases, "
+            "and by fsdp without weights in 4 bits: leave it, or use one process"
+        )
+    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
+    trained = _second_module(model) if in_parts else model
+    loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
+    state = _WholeState(trained, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed)
+    log, first, scoring = RunLog(), accelerator.is_main_process, plan_of_scoring(plan, config)
+
+    def score() -> float:
+        return _mean_loss(accelerator, loss, validation, scoring)
+
+    with checkpoints.hold(resume) if checkpoints and first else nullcontext():
+        accelerator.wait_for_everyone()
+        if checkpoints:
+            restore(checkpoints, state, log)
+        _refuse_other_steps(accelerator, state, checkpoint_dir)
+        state.apply_plan(plan)
+        with reported(progress, "training") as part:
+            result = run_steps(
+                _steps(accelerator, loss, state, blocks, config),
+                state,
+                len(blocks),
+                config,
+                log,
+                score=None if validation is None else score,
+                # What FSDP keeps in parts is gathered from all; the first one writes it.
+                save=checkpoints and (lambda: save(checkpoints, state, log) if first else state.tensors()),
+                every=every,
+                progress=part,
+                count_memory=False,
+            )
+    if in_parts:
+        for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
+            parameter.data = sharded.detach().full_tensor().to(parameter.device)
+    return result
+
+
+def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:
+    """A process' share of a batch, cut into passes.
+
+    Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes a row
+    that counts nothing.
+
+    Args:
+        batch: token ids, shape (blocks, tokens), or examples.
+        rank: of the process.
+        size: how many processes there are.
+        rows: at most so many in a pass; None: the whole share.
+
+    Returns:
+        For each pass its rows and their weight, 1 or 0.
+    """
+    most = math.ceil(len(batch) / size)
+    mine = batch[rank::size]
+    passes = [(part, 1.0) for part in mine.split(rows or most)] if len(mine) else []
+    return passes + [(batch[:1], 0.0)] * (math.ceil(most / (rows or most)) - len(passes))
+
+
+def _steps(
+    accelerator: Accelerator, loss: nn.Module, state: TrainingState, blocks: Batch, config: TrainingConfig
+) -> Iterator[StepRecord]:
+    """`training_steps`, but each process takes its share of a batch, and what they have is added up."""
+    size, rank, total = accelerator.num_processes, accelerator.process_index, total_steps(len(blocks), config)
+    while state.step < total:
+        started = time.perf_counter()
+        torch.manual_seed((state.seed * 1_000_003 + state.step) * size + rank)
+        batch = batch_at(state.step, blocks, config)
+        rate = config.learning_rate * learning_rate_factor(state.step, total, config)
+        prepare(state.model, state.plan)
+
+        labels, losses = labels_in(batch), []
+        passes = shares(batch, rank, size, state.plan.micro_batch_size)
+        for number, (rows, weight) in enumerate(passes, 1):
+            with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
+                # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
+                part = loss(rows.to(accelerator.device), state.plan) * weight / labels
+                (part * size).backward()
+            losses.append(part.detach())
+        mean = accelerator.reduce(sum(losses)).item()
+
+        norm = _whole(nn.utils.clip_grad_norm_(state.parameters, config.max_gradient_norm)).item()
+        refuse_not_finite(state, mean, norm, rate)
+        state.update_weights(rate)
+        state.drop_gradients()
+        state.step += 1
+        yield StepRecord(state.step, mean, rate, norm, len(batch), labels, time.perf_counter() - started)
+
+
+@torch.no_grad()
+def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: Plan) -> float:
+    """`mean_loss`, of which each process computes its share; all get the same answer."""
+    passes = shares(blocks, accelerator.process_index, accelerator.num_processes, plan.micro_batch_size)
+    with evaluation_mode(loss):
+        parts = [loss(rows.to(accelerator.device), plan) * weight for rows, weight in passes]
+    return accelerator.reduce(sum(parts)).item() / labels_in(blocks)
+
+
+def _refuse_other_steps(accelerator: Accelerator, state: TrainingState, folder: str | Path | None) -> None:
+    steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
+    if len(set(steps)) > 1:
+        raise ValueError(
+            f"the processes would go on after the steps {steps}: expected {folder} to be one folder for all machines"
+        )
+
+
+class _SummedLoss(nn.Module):
+    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, plan: Plan) -> torch.Tensor:
+        return summed_loss(self.model, batch, plan)
+
+
+def _sharded(accelerator: Accelerator, model: nn.Module) -> nn.Module:
+    """The loss of a model of which FSDP keeps a part in each process; accelerate would do so on GPUs only."""
+    mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
+    for block in find_blocks(base_model(model)):
+        fully_shard(block, mesh=mesh)
+    return fully_shard(_SummedLoss(model), mesh=mesh)
+
+
+def _second_module(model: nn.Module) -> nn.Module:
+    """A second module with the weights of `model`, for FSDP to cut up; those of `model` are empty from now on."""
+    second = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
+    for parameter in model.parameters():
+        parameter.data = parameter.data.new_empty(0)
+    return second
+
+
+def _whole(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+class _WholeState(TrainingState):
+    """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return {name: _whole(tensor) for name, tensor in super().tensors().items()}
+
+    def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
+        super().load_tensors(step, {name: self._in_parts(name, tensor) for name, tensor in tensors.items()})
+
+    def _in_parts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+        """As the parameter that it belongs to; AdamW's count of steps is no such tensor."""
+        like = self.parameters[int(name.split(".")[1])]
+        if not isinstance(like, DTensor) or name.endswith(".step"):
+            return tensor
+        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)

@@ -1,1 +1,0 @@
-"""More than one process, and more than one machine."""
