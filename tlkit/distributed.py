@@ -158,7 +158,7 @@ def train_together(
             )
     if in_parts:
         for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
-            parameter.data = sharded.detach().full_tensor().to(parameter.device)
+            parameter.data = _whole(sharded.detach()).to(parameter.device)
     return result
 
 

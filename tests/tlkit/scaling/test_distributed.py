@@ -35,7 +35,7 @@ def two_processes(*arguments: str) -> subprocess.Popen:
         stderr=subprocess.PIPE,
         text=True,
         cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
+        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent)},
     )
 
 
