@@ -27,11 +27,8 @@ _WHERE = {
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("compare",),
     "evidence.audit": ("audit",),
-    "reports.score_charts": ("class_accuracy_chart", "pairs_chart", "perplexity_chart"),
-    "reports.cost_charts": ("cost_chart", "parameters_chart"),
-    "reports.forgetting_charts": ("forgetting_chart",),
-    "reports.diagrams": ("network_strip",),
-    "reports.conclusions": ("conclusions",),
+    "reports.charts": ("cost_chart", "forgetting_chart", "pairs_chart", "perplexity_chart"),
+    "reports.strip": ("network_strip",),
     "reports.export": ("export",),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

@@ -16,7 +16,6 @@ from course.panels.training import Run
 from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.models import load_model
-from tlkit.reports.palette import KINDS
 from tlkit.settings import Plan, Profile
 from tlkit.steps import mean_loss
 from tlkit.strategies import apply_strategy
@@ -178,11 +177,11 @@ def test_the_bar_is_the_estimate_and_the_verdict_compares_it_with_the_card():
     estimate = estimate_memory("tiny", "last_layers", batch_size=4, sequence_length=512, plan=plan)
     assert step.estimate() == estimate
     bars = [bar.get_width() * 2**20 for container in view.figure.axes[0].containers for bar in container]
-    assert bars == pytest.approx([estimate.categories[kind] for kind in KINDS])
+    assert bars == pytest.approx([estimate.categories[kind] for kind in fitting.KINDS])
     assert view.text.startswith("Fits RTX 4060 8GB: ")
     large = fitting.memory_view(fitting.Step(), before=estimate)
     assert large.text.startswith("Does not fit RTX 4060 8GB: 1.58 GiB more than the 6.80 GiB it can give.")
-    assert len(large.figure.axes[0].containers) == 2 * len(KINDS)
+    assert len(large.figure.axes[0].containers) == 2 * len(fitting.KINDS)
 
 
 def test_the_explorer_takes_the_way_that_fits_and_says_what_takes_time(monkeypatch):
@@ -191,7 +190,7 @@ def test_the_explorer_takes_the_way_that_fits_and_says_what_takes_time(monkeypat
     def planted(model, strategy, *, plan, dtype="fp32", **shape):
         heard.append(said(panel))
         size = {"full": 12, "lora": 9}.get(strategy, 4) - plan.chunked_loss - plan.activation_checkpointing
-        kinds = dict.fromkeys(KINDS, 0) | {"weights": size * 2**30}
+        kinds = dict.fromkeys(fitting.KINDS, 0) | {"weights": size * 2**30}
         return MemoryEstimate(kinds, {"forward pass": 1})
 
     panel = course.memory_explorer()

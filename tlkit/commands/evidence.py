@@ -74,7 +74,6 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     the same. A strategy that the model's architecture does not allow is a row with a reason; if named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.reports.conclusions import conclusions
     from tlkit.reports.export import export
     from tlkit.reports.tables import brief, notes_on, rows_of
 
@@ -89,7 +88,7 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     table, where = comparison.table, f"All columns, runs and charts are in {options.output}"
     used = "{documents}\ncomputed in {precision}".format_map(comparison.provenance)
     doubts = [f"DOUBT: {name}: {doubt}" for name, doubt in comparison.provenance.get("doubts", {}).items()]
-    lines = [as_columns(brief(table)), used, *notes_on(table), *doubts, "", str(conclusions(comparison)), "", where]
+    lines = [as_columns(brief(table)), used, *notes_on(table), *doubts, "", where]
     return Outcome(rows_of(table), "\n".join(lines), 1 if comparison.failures else 0)
 
 

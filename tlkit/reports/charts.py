@@ -1,26 +1,194 @@
-"""The charts that a comparison is exported with."""
+"""The charts that a comparison is exported with, each drawn from a table of the comparison."""
 
-from tlkit.reports.cost_charts import cost_chart, parameters_chart
-from tlkit.reports.figure import Chart
-from tlkit.reports.forgetting_charts import forgetting_chart
-from tlkit.reports.score_charts import (
-    accuracy_chart,
-    class_accuracy_chart,
-    pairs_chart,
-    perplexity_chart,
-)
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
 
+from tlkit.names import CHANCE, CONTROL, QUESTION_SETS, ZERO_SHOT
+from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, number
 
-def _pairs_of(comparison) -> Chart | None:
-    """None where there is no pair whose spread is known."""
-    pairs = comparison.pairs
-    return pairs_chart(pairs) if len(pairs) and pairs.low.notna().all() else None
+LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
+MARKERS = "osD^vPX*"
 
 
-def _class_accuracy_of(comparison) -> Chart | None:
-    """None where no classes were to be found."""
-    classifies = "balanced_accuracy" in comparison.table
-    return class_accuracy_chart(comparison.table, comparison.provenance["classes"]) if classifies else None
+@described
+def perplexity_chart(table: pd.DataFrame) -> Chart:
+    """Perplexity on held-out text, with the 95% interval over documents; rows are in the order of the table.
+
+    The control, which begins with random weights, is left out: it would leave the others no room.
+
+    Args:
+        table: a row for each strategy, with columns strategy, perplexity, perplexity_low, perplexity_high.
+    """
+    table = table[table.strategy != CONTROL]
+    figure, axes = _rows_chart(table, {"perplexity": "perplexity"}, "{:,.1f}")
+    axes.set_xlabel("perplexity (lower is better; lines: 95% interval over documents)")
+    headline(figure, "Perplexity on held-out text")
+    return figure
+
+
+@described
+def accuracy_chart(table: pd.DataFrame) -> Chart:
+    """Share of four-option questions answered correctly, with 95% intervals; the dashed line is what guessing gives.
+
+    Args:
+        table: a row for each strategy, with column strategy and for each set of questions its accuracy (0 to 1) and
+            interval: rust_accuracy, rust_accuracy_low, rust_accuracy_high; general_accuracy and so on.
+    """
+    table = table[table.strategy != CONTROL]
+    series = {f"{name} questions": f"{name}_accuracy" for name in QUESTION_SETS}
+    figure, axes = _rows_chart(table, series, "{:.0%}")
+    axes.axvline(CHANCE, color=INK, linestyle="--", label="guessing")
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.set_xlabel("questions answered correctly (lines: 95% interval over questions)")
+    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    headline(figure, "What each model knows, by four-option questions")
+    return figure
+
+
+@described
+def class_accuracy_chart(table: pd.DataFrame, classes: int) -> Chart:
+    """Balanced accuracy of each strategy with its 95% interval over texts; the dashed line is what guessing gives.
+
+    Args:
+        table: a row for each strategy, with columns strategy, balanced_accuracy, balanced_accuracy_low and
+            balanced_accuracy_high, from 0 to 1.
+        classes: how many there are.
+    """
+    figure, axes = _rows_chart(table, {"balanced accuracy": "balanced_accuracy"}, "{:.0%}")
+    axes.axvline(1 / classes, color=INK, linestyle="--", label="guessing")
+    axes.xaxis.set_major_formatter("{x:.0%}")
+    axes.set_xlabel("balanced accuracy (lines: 95% interval over test texts; dashed: guessing)")
+    headline(figure, "How often each model finds the class")
+    return figure
+
+
+@described
+def pairs_chart(pairs: pd.DataFrame) -> Chart:
+    """Perplexity of the row's strategy minus the column's, a field for each pair; coloured where they are separated.
+
+    Args:
+        pairs: what `compare_pairs` returned.
+    """
+    turned = pairs.rename(columns={"first": "second", "second": "first"}).assign(difference=-pairs.difference)
+    both = pd.concat([pairs, turned])
+    names = list(both.groupby("first").difference.sum().sort_values(kind="stable").index)  # the lowest perplexity first
+    figure, axes = new_figure(1.4 + 0.4 * len(names))
+    axes.grid(False)
+    for pair in both.itertuples():
+        x, y = names.index(pair.second), names.index(pair.first)
+        if x < y:
+            shade = (HIGHER if pair.difference > 0 else LOWER) if pair.separated else "white"
+            ground = {"facecolor": shade, "edgecolor": "none", "pad": 3}
+            axes.text(x, y, f"{pair.difference:+.1f}", ha="center", va="center", fontsize="small", bbox=ground)
+    axes.set_xticks(range(len(names) - 1), [name.replace("_", "_\n") for name in names[:-1]], fontsize="small")
+    axes.set_yticks(range(1, len(names)), names[1:])
+    axes.set_xlim(-0.5, len(names) - 1.5)
+    axes.set_ylim(len(names) - 0.5, 0.5)
+    axes.set_xlabel("perplexity of the row minus the column; orange: higher, blue: lower, white: not separated")
+    headline(figure, f"{pairs.separated.sum()} of {len(pairs)} pairs are separated")
+    return figure
+
+
+@described
+def forgetting_chart(table: pd.DataFrame) -> Chart:
+    """What was gained on the new text against what was lost on general text; the best corner is at the bottom left.
+
+    Args:
+        table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text) and,
+            where there are seeds, perplexity_seeds_low and perplexity_seeds_high.
+    """
+    table = table[table.strategy != CONTROL].dropna(subset="perplexity")
+    figure, axes = new_figure()
+    for before in table[table.strategy == ZERO_SHOT].itertuples():
+        axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
+        axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
+    _draw_points(axes, table, "perplexity", "general")
+    axes.set_xlabel("perplexity on the new text (lower: gained more)")
+    axes.set_ylabel("perplexity on general text (higher: forgot more)")
+    figure.legend(loc="outside right center", fontsize="small", frameon=False)
+    headline(figure, "What each strategy gained, and what it forgot")
+    return figure
+
+
+@described
+def parameters_chart(table: pd.DataFrame) -> Chart:
+    """Trainable values (log scale) against perplexity, without the control.
+
+    Args:
+        table: a row for each strategy, with columns strategy, trainable_values, perplexity; and, where there are
+            seeds, perplexity_seeds_low and perplexity_seeds_high.
+    """
+    figure, axes = new_figure()
+    for before in table.perplexity[table.strategy == ZERO_SHOT]:
+        axes.axhline(before, color=INK, linestyle="--", linewidth=1.2, label=f"untouched {number(before)}")
+    table = table[(table.trainable_values > 0) & (table.strategy != CONTROL)].dropna(subset="perplexity")
+    _draw_points(axes, table, "trainable_values", "perplexity")
+    axes.set_xscale("log")
+    axes.set_xlabel("values trained (log scale)")
+    axes.set_ylabel("perplexity on held-out text (lower is better)")
+    figure.legend(loc="outside right center", fontsize="small", frameon=False)
+    headline(figure, "What the number of trained values is worth")
+    return figure
+
+
+@described
+def cost_chart(table: pd.DataFrame) -> Chart:
+    """Seconds of training and peak memory of tensors, side by side.
+
+    Args:
+        table: a row for each strategy, with columns strategy, seconds, peak_memory_mb.
+    """
+    table = table[table.seconds > 0]
+    figure, panels = new_figure(_height(len(table)), panels=2)
+    columns = {"seconds": "training time (s, on one machine)", "peak_memory_mb": "peak memory of tensors (MB)"}
+    for axes, (column, label), shade in zip(panels, columns.items(), COLOURS[4:6], strict=True):
+        bars = axes.barh(table.strategy, table[column], color=shade, edgecolor=INK)
+        axes.bar_label(bars, [number(value) for value in table[column]], padding=3, fontsize="small")
+        axes.margins(x=0.2)
+        axes.set_xlabel(label)
+    panels[0].invert_yaxis()
+    headline(figure, "Time and memory of a training")
+    return figure
+
+
+def _height(rows: int) -> float:
+    """Inches that leave each row of a chart room for a line of text, and the title and the axis theirs."""
+    return 1.6 + 0.34 * rows
+
+
+def _rows_chart(table: pd.DataFrame, series: dict[str, str], form: str) -> tuple[Chart, Axes]:
+    """A row for each strategy, the first on top: its points with their intervals, and the figures at the right."""
+    table = table.dropna(subset=list(series.values())).reset_index(drop=True)
+    figure, axes = new_figure(_height(len(series) * len(table)))
+    for order, (name, column) in enumerate(series.items()):
+        values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
+        rows = table.index + 0.4 * (order - (len(series) - 1) / 2)
+        errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
+        style = {"fmt": MARKERS[order], "color": COLOURS[order], "capsize": 4, "label": name}
+        axes.errorbar(values, rows, xerr=errors, **style)
+        for row, value in zip(rows, values, strict=True):
+            place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
+            axes.text(1.02, row, form.format(value), color=COLOURS[order], **place)
+    axes.set_yticks(range(len(table)), table.strategy)
+    axes.set_ylim(len(table) - 0.5, -0.5)
+    return figure, axes
+
+
+def _draw_points(axes: Axes, table: pd.DataFrame, across: str, upwards: str) -> None:
+    """A marker for each strategy, with its intervals over seeds where there are any; the untouched model is black."""
+    others = 0
+    for row in table.to_dict("records"):
+        x, y, name = row[across], row[upwards], row["strategy"]
+        errors = {}
+        for axis, column in (("xerr", across), ("yerr", upwards)):
+            low, high = (row.get(f"{column}_seeds_{end}", np.nan) for end in ("low", "high"))
+            if low <= row[column] <= high:
+                errors[axis] = [[row[column] - low], [high - row[column]]]
+        shade = INK if name == ZERO_SHOT else COLOURS[others % len(COLOURS)]
+        marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
+        axes.errorbar(x, y, label=name, color=shade, marker=marker, markersize=9, linestyle="none", **errors)
+        others += name != ZERO_SHOT
 
 
 # Each draws a comparison, or returns None where it has nothing to draw.
@@ -28,8 +196,10 @@ CHARTS = {
     "perplexity": lambda comparison: perplexity_chart(comparison.table),
     "parameters": lambda comparison: parameters_chart(comparison.table),
     "cost": lambda comparison: cost_chart(comparison.table),
-    "forgetting": lambda found: forgetting_chart(found.table) if found.table.general.notna().any() else None,
-    "class_accuracy": _class_accuracy_of,
-    "pairs": _pairs_of,
-    "accuracy": lambda found: accuracy_chart(found.table) if len(found.answers) else None,
+    "forgetting": lambda of: forgetting_chart(of.table) if of.table.general.notna().any() else None,
+    "class_accuracy": lambda of: (
+        class_accuracy_chart(of.table, of.provenance["classes"]) if "balanced_accuracy" in of.table else None
+    ),
+    "pairs": lambda of: pairs_chart(of.pairs) if len(of.pairs) and of.pairs.low.notna().all() else None,
+    "accuracy": lambda of: accuracy_chart(of.table) if len(of.answers) else None,
 }

@@ -1,26 +1,28 @@
-"""The look that all charts have in common: size, colours, marks, and words for those who cannot see them.
+"""What all pictures have in common: colours with a meaning, and a figure that says in words what it shows.
 
-Colours are Okabe and Ito's, told apart by the colour-blind; markers and hatches differ too, for greyscale.
+Colours are Okabe and Ito's, told apart by the colour-blind.
 """
 
 import base64
 import io
 import re
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import wraps
 
 import matplotlib.pyplot as plt
 import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator
+from matplotlib.patches import FancyBboxPatch
 
-from tlkit.names import CLASSIC
-from tlkit.reports.palette import COLOURS, FAINT, INK
-
-MARKERS = "osD^vPX*"
-UNTOUCHED = "untouched"  # the model before any training
+COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
+INK, FAINT = "#222222", "#666666"
+# What a part of a model does, the same in every picture.
+TRAINED, ADAPTER, GRADIENT = COLOURS[0], COLOURS[4], COLOURS[1]
+PASSED, SPARED = "#D6E6F2", "#F2F2F2"  # frozen, with and without backpropagation through it
+DARK = (TRAINED, GRADIENT, COLOURS[2])  # grounds on which words are white
+BEHIND = {"facecolor": "white", "edgecolor": "none", "alpha": 0.85, "pad": 1}  # words on a hatch or on a line
 SIZE = (8, 4.5)
 TITLE_WIDTH = 72  # characters in a line of a title
 # A picture brings its own white ground, whatever style a reader has set: so it is legible on a dark page, too.
@@ -39,7 +41,7 @@ LOOK = [
         "hatch.linewidth": 0.6,
     },
 ]
-PLACES = {name: place for place, name in enumerate((*CLASSIC, "zero-shot"))}
+Point = tuple[float, float]
 
 
 class Chart(Figure):
@@ -60,13 +62,13 @@ class Chart(Figure):
         """Alternative text: what is drawn, what it says, the axes, and the names; the numbers are in the table."""
         panels = []
         for axes in self.axes:
-            named = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
+            ticks = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
             # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
-            places = [name for name in named if "$" not in name and any(letter.isalpha() for letter in name)]
-            places = [" ".join(name.split()) for name in places if not re.fullmatch(r"[\d.,]+ (million|billion)", name)]
+            names = [name for name in ticks if "$" not in name and any(letter.isalpha() for letter in name)]
+            names = [" ".join(name.split()) for name in names if not re.fullmatch(r"[\d.,]+ (million|billion)", name)]
             _, series = axes.get_legend_handles_labels()
             title = axes.get_title() or axes.get_title("left")
-            parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(places + series))]
+            parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(names + series))]
             panels.append("; ".join(part for part in parts if part))
         shown = ". ".join(filter(None, [*panels, *self.words]))
         sentence = f"{self.about} {self.finding}." if self.finding else self.about
@@ -89,20 +91,14 @@ class Chart(Figure):
 
 
 def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """Let a chart be about what the first line of its function's docstring says.
-
-    Args:
-        draw: a function that returns a `Chart`.
-
-    Returns:
-        The same function; the `about` of its charts is set.
-    """
+    """Decorate a function that draws: its chart is about what the first line of its docstring says."""
 
     @wraps(draw)
     def drawn(*tables, **options) -> Chart:
         with matplotlib.style.context(LOOK):
             chart = draw(*tables, **options)
-            settle(chart)
+            if engine := chart.get_layout_engine():
+                engine.execute(chart)
             chart.set_layout_engine("none")  # what is drawn later moves no panel, and computes no layout again
         chart.about = draw.__doc__.splitlines()[0]
         return chart
@@ -110,42 +106,23 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
     return drawn
 
 
-def settle(figure: Figure) -> None:
-    """Give each panel its place in the picture as far as that is known, without drawing anything.
-
-    Args:
-        figure: whose layout is computed; one without an engine for that stays as it is.
-    """
-    if engine := figure.get_layout_engine():
-        engine.execute(figure)
-
-
-def new_figure(height: float = SIZE[1]) -> tuple[Chart, Axes]:
-    """Make an empty chart with one panel.
+def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
+    """Make an empty chart.
 
     Args:
         height: in inches.
+        panels: side by side, on one vertical axis.
 
     Returns:
-        The chart and its axes.
+        The chart and its axes, an array of them where there are several panels.
     """
-    figure, axes = plt.subplots(FigureClass=Chart, figsize=(SIZE[0], height), layout="constrained")
+    figure, axes = plt.subplots(
+        1, panels, FigureClass=Chart, figsize=(SIZE[0], height), layout="constrained", sharey=True
+    )
     plt.close(figure)  # a notebook shows what a cell returns, once
-    axes.grid(alpha=0.3)
+    for panel in figure.axes:
+        panel.grid(alpha=0.3)
     return figure, axes
-
-
-def height_for(rows: float, each: float = 0.34) -> float:
-    """Choose a height that leaves each row of a chart room for a line of text.
-
-    Args:
-        rows: how many there are.
-        each: inches of a row.
-
-    Returns:
-        Inches, with room for a title and the axis below.
-    """
-    return 1.4 + each * max(rows, 2)
 
 
 def headline(figure: Chart, finding: str) -> None:
@@ -161,86 +138,51 @@ def headline(figure: Chart, finding: str) -> None:
     figure.suptitle(textwrap.fill(finding, width), x=0.01, ha="left", fontsize="large", fontweight="bold")
 
 
-def panels_beside(count: int, *, height: float = SIZE[1], rows: int = 1, **options) -> tuple[Chart, list[Axes]]:
-    """Make an empty chart with panels side by side, on one vertical axis.
+def paper(
+    height: float, right: float = 1.0, top: float = 1.0, *, left: float = 0.0, bottom: float = 0.0
+) -> tuple[Chart, Axes]:
+    """An empty chart of that height in inches, whose axes are only paper with these ends."""
+    figure, axes = new_figure(height)
+    axes.set_xlim(left, right)
+    axes.set_ylim(bottom, top)
+    axes.axis("off")
+    return figure, axes
+
+
+def box(axes: Axes, corner: Point, width: float, height: float, text: str = "", **style) -> None:
+    """A rounded box with words in its middle, legible on a hatch too.
 
     Args:
-        count: how many panels, at least 1.
-        height: in inches.
-        rows: of panels below each other, filled from the left; places that are left over stay empty.
-        options: of matplotlib's `subplots`, such as sharex.
-
-    Returns:
-        The chart and the axes of its panels, from left to right.
+        axes: to draw on.
+        corner: its lower left corner.
+        width: in units of the axes.
+        height: in units of the axes.
+        text: in its middle.
+        style: of the patch, such as `facecolor`; `rounding` is the radius of its corners, `fontsize` that of the words.
     """
-    options = {"sharey": True} | options
-    columns = -(-count // rows)
-    size = {"figsize": (SIZE[0], height), "squeeze": False, "layout": "constrained"}
-    figure, panels = plt.subplots(rows, columns, FigureClass=Chart, **size, **options)
-    plt.close(figure)
-    panels = list(panels.flat)
-    for spare in panels[count:]:
-        spare.remove()
-    return figure, panels[:count]
+    rounding, fontsize = style.pop("rounding", 1), style.pop("fontsize", "small")
+    style = {"edgecolor": INK, "facecolor": "white"} | style
+    axes.add_patch(FancyBboxPatch(corner, width, height, boxstyle=f"round,pad=0,rounding_size={rounding}", **style))
+    words = {"ha": "center", "va": "center", "color": "white" if style["facecolor"] in DARK else INK}
+    words |= {"bbox": BEHIND} if style.get("hatch") else {}
+    if text:
+        axes.text(corner[0] + width / 2, corner[1] + height / 2, text, fontsize=fontsize, **words)
 
 
-def styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """Choose a colour and a marker for each name: a classic strategy has the same in every chart.
-
-    Args:
-        names: of all that is drawn in the chart.
-
-    Returns:
-        By name the colour as "#RRGGBB" and the marker's letter. Other names take colours that are left, and where there
-        are more of them than colours, markers tell them apart.
-    """
-    names = list(dict.fromkeys(names))
-    taken = {PLACES[name] for name in names if name in PLACES}
-    free = [place for place in range(len(COLOURS)) if place not in taken] or list(range(len(COLOURS)))
-    others = [name for name in names if name not in PLACES]
-    chosen = {name: (COLOURS[PLACES[name]], MARKERS[PLACES[name]]) for name in names if name in PLACES}
-    for number, name in enumerate(others):
-        turn, place = divmod(number, len(free))
-        chosen[name] = COLOURS[free[place]], MARKERS[(free[place] + 3 * turn) % len(MARKERS)]
-    return chosen
+def arrow(axes: Axes, start: Point, end: Point, *, shade: str = INK, **style) -> None:
+    """An arrow; `style` is of matplotlib's arrows, such as `linewidth` or `connectionstyle`."""
+    style = {"arrowstyle": "-|>", "color": shade, "linewidth": 1.6, "shrinkA": 0, "shrinkB": 0} | style
+    axes.annotate("", end, start, arrowprops=style)
 
 
-def dark(shade: str) -> str:
-    """Darken a colour, so that letters in it are legible on white.
-
-    Args:
-        shade: as "#RRGGBB".
-
-    Returns:
-        The darker colour as "#RRGGBB".
-    """
-    return "#" + "".join(f"{int(0.62 * int(shade[place : place + 2], 16)):02X}" for place in (1, 3, 5))
+def number(value: float) -> str:
+    """Write a number as people do, with three digits that count: 72.3, 1,240, 4.04 million."""
+    return short(value, {" billion": 1e9, " million": 1e6})
 
 
-def mark(axes: Axes, x: float, name: str) -> None:
-    """Draw a dashed vertical line with its name over its upper end.
-
-    Args:
-        axes: where to draw.
-        x: in units of the horizontal axis.
-        name: written at the line; a line of text each for names that stand beside each other.
-    """
-    axes.axvline(x, color=INK, linestyle="--", linewidth=1.2, label=name)
-    above = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center", "va": "bottom", "fontsize": "small"}
-    axes.annotate(name, (x, 1), xycoords=axes.get_xaxis_transform(), **above)
-
-
-def plain_numbers(axis, low: float, high: float) -> None:
-    """Write the marks of a log scale as people do: many on a short stretch, 1, 2 and 5 on a longer one.
-
-    Args:
-        axis: of `Axes`, with a logarithmic scale.
-        low: the least number that is drawn.
-        high: the largest.
-    """
-    axis.set_major_formatter("{x:,.0f}" if low >= 10 else "{x:,g}")
-    marks = (1, 2, 5) if high < 100 * low else (1,)
-    if high < 5 * low:
-        marks = (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8, 9)
-    axis.set_major_locator(LogLocator(subs=marks))
-    axis.set_minor_formatter("")
+def short(value: float, units: dict[str, float] | None = None) -> str:
+    """Write a number with three digits that count and a letter for its unit: 384, 1.24k, 4.04M."""
+    for unit, size in (units or {"B": 1e9, "M": 1e6, "k": 1e3}).items():
+        if abs(value) >= 0.9995 * size:  # which is rounded to 1
+            return f"{value / size:.3g}{unit}"
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

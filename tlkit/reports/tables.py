@@ -33,14 +33,7 @@ def rows_of(table: pd.DataFrame) -> list[dict]:
 
 
 def readable(table: pd.DataFrame) -> pd.DataFrame:
-    """Choose the columns that people read, as text with sensible digits; empty where there is no figure.
-
-    Args:
-        table: of a comparison.
-
-    Returns:
-        A row for each strategy; where the model's architecture does not allow one, the column `reason` says why.
-    """
+    """The columns of a comparison that people read, as text with sensible digits; empty where there is no figure."""
 
     def numbers(column: str, digits: int = 2) -> list[str]:
         return [f"{value:,.{digits}f}" if pd.notna(value) else "" for value in table[column]]
@@ -96,14 +89,7 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def brief(table: pd.DataFrame) -> pd.DataFrame:
-    """The few columns that say most: the same in a terminal, a notebook and a report.
-
-    Args:
-        table: of a comparison.
-
-    Returns:
-        Strategy and `KEY`, as text; the difference with its interval.
-    """
+    """The few columns of a comparison that say most: strategy and `KEY`, as text."""
     shown = readable(table)
     against = next((f"{AGAINST}{name}" for name in table.get("against", ())), AGAINST.strip())
     shown[against] = [
@@ -122,14 +108,7 @@ def as_markdown(table: pd.DataFrame) -> str:
 
 
 def notes_on(table: pd.DataFrame) -> list[str]:
-    """Say what a reader of the table must know: what was not possible, and what has no rank for want of a tuned rate.
-
-    Args:
-        table: of a comparison.
-
-    Returns:
-        A line for each.
-    """
+    """What a reader of a comparison must know: what was not possible, and what has no rank for want of a tuned rate."""
     guessed = table[table.rate_tuned.eq(False) & table.seeds.gt(0)].strategy
     notes = [f"Not possible: {reason}" for reason in table.reason.fillna("") if reason]
     if len(guessed):

@@ -6,9 +6,7 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from tlkit.models.parts import find_blocks
-from tlkit.reports.drawing import INK, TRAINED, arrow, box
-from tlkit.reports.figure import Chart, described, headline, new_figure
-from tlkit.reports.findings import short
+from tlkit.reports.figure import INK, TRAINED, Chart, arrow, box, described, headline, new_figure, short
 
 
 @described

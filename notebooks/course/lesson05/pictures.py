@@ -3,8 +3,7 @@
 from matplotlib.patches import Rectangle
 from torch import Tensor
 
-from tlkit.reports.drawing import ADAPTER, INK, PASSED
-from tlkit.reports.figure import Chart, described, headline, new_figure
+from tlkit.reports.figure import ADAPTER, INK, PASSED, Chart, described, headline, new_figure
 
 
 @described

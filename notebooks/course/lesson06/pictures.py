@@ -1,7 +1,6 @@
 """The picture of a layer of QLoRA."""
 
-from tlkit.reports.drawing import ADAPTER, GRADIENT, INK, PASSED, arrow, box, paper
-from tlkit.reports.figure import Chart, described, headline
+from tlkit.reports.figure import ADAPTER, GRADIENT, INK, PASSED, Chart, arrow, box, described, headline, paper
 
 
 @described

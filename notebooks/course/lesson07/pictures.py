@@ -3,8 +3,7 @@
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
-from tlkit.reports.drawing import GRADIENT, INK, TRAINED
-from tlkit.reports.figure import FAINT, Chart, described, headline, new_figure
+from tlkit.reports.figure import FAINT, GRADIENT, INK, TRAINED, Chart, described, headline, new_figure
 
 PRODUCTS = {"forward": "#BBBBBB", "gradient of the input": GRADIENT, "gradient of the weights": TRAINED}
 

@@ -4,8 +4,7 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.reports.drawing import ADAPTER, BEHIND, INK, PASSED, TRAINED, arrow
-from tlkit.reports.figure import SIZE, Chart, described, headline
+from tlkit.reports.figure import ADAPTER, BEHIND, INK, PASSED, SIZE, TRAINED, Chart, arrow, described, headline
 
 NEW, OWN, FROZEN, COMPUTED = ADAPTER, TRAINED, PASSED, "white"
 W, b, ADD = ("$W$", 0.28, FROZEN), ("$b$", 0.05, FROZEN), ("+", 0.05, COMPUTED)

@@ -6,8 +6,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.drawing import INK, SPARED, TRAINED, paper
-from tlkit.reports.figure import Chart, described, headline
+from tlkit.reports.figure import INK, SPARED, TRAINED, Chart, described, headline, paper
 
 
 @described

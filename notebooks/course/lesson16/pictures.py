@@ -2,8 +2,7 @@
 
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.drawing import GRADIENT, INK, PASSED, SPARED, TRAINED
-from tlkit.reports.figure import FAINT, Chart, described, headline, new_figure
+from tlkit.reports.figure import FAINT, GRADIENT, INK, PASSED, SPARED, TRAINED, Chart, described, headline, new_figure
 
 
 @described

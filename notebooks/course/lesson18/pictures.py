@@ -3,8 +3,19 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.drawing import GRADIENT, INK, PASSED, TRAINED, arrow, paper
-from tlkit.reports.figure import COLOURS, FAINT, Chart, described, headline
+from tlkit.reports.figure import (
+    COLOURS,
+    FAINT,
+    GRADIENT,
+    INK,
+    PASSED,
+    TRAINED,
+    Chart,
+    arrow,
+    described,
+    headline,
+    paper,
+)
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:

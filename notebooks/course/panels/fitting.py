@@ -11,9 +11,11 @@ from tlkit.fitting.estimate import DTYPES, MemoryEstimate, estimate_memory
 from tlkit.memory import CARDS, in_units, virtual_device
 from tlkit.models import distinct_architectures
 from tlkit.names import CARD_SHARE, CLASSIC
-from tlkit.reports.palette import COLOURS, INK, KINDS
+from tlkit.reports.figure import COLOURS, INK
 from tlkit.settings import Plan
 
+# Kinds of bytes, from bottom to top: what is there all the time lies lowest. The numbers are places in `COLOURS`.
+KINDS = {"weights": 0, "optimizer state": 2, "gradients": 1, "activations": 3, "logits and loss": 4, "temporary": 5}
 SWITCHES = {"activation_checkpointing": "Activation checkpointing", "chunked_loss": "Chunked loss"}
 
 

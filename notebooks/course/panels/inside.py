@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from course.panels.views import Panel, View, choice, new_figure, on_change, row
 from tlkit.models import load_model
-from tlkit.reports.palette import PASSED, TRAINED
+from tlkit.reports.figure import PASSED, TRAINED
 from tlkit.settings import setup
 
 TEXTS = (

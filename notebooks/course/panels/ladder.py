@@ -10,7 +10,7 @@ from tlkit.fitting.fallback import train_with_fallback
 from tlkit.fitting.ladder import LADDER
 from tlkit.memory import in_units, parse_size, virtual_device
 from tlkit.models import load_model
-from tlkit.reports.palette import COLOURS, INK
+from tlkit.reports.figure import COLOURS, INK
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import apply_strategy
 

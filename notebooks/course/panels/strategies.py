@@ -7,9 +7,8 @@ from course.panels.views import Panel, View, choice, on_change, row
 from tlkit.memory import in_units
 from tlkit.models import distinct_architectures, meta_model
 from tlkit.names import CLASSIC
-from tlkit.reports.diagrams import MOST_PLACES, Place, merged, places_of
-from tlkit.reports.findings import short
-from tlkit.reports.palette import ADAPTER, INK, PASSED, SPARED, TRAINED
+from tlkit.reports.figure import ADAPTER, INK, PASSED, SPARED, TRAINED, short
+from tlkit.reports.strip import MOST_PLACES, Place, merged, places_of
 from tlkit.strategies import StrategyReport, apply_strategy
 
 GRADIENT_BYTES, OPTIMIZER_BYTES = 4, 8  # of a trained value in fp32: its gradient, and AdamW's two averages

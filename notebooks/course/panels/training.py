@@ -11,7 +11,7 @@ from course.panels.views import Panel, View, button, choice, new_figure, row
 from tlkit.corpus import load_corpus, pack
 from tlkit.models import LoadedModel, load_model
 from tlkit.names import CLASSIC
-from tlkit.reports.palette import COLOURS, FAINT, INK
+from tlkit.reports.figure import COLOURS, FAINT, INK
 from tlkit.settings import Profile, TrainingConfig, setup
 from tlkit.steps import mean_loss
 from tlkit.strategies import apply_strategy

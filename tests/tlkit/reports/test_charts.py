@@ -1,28 +1,95 @@
-"""A chart draws the numbers that it was given, read back from its axes, and its title claims what they say."""
+"""A chart draws the numbers that it was given, in words that lie beside each other, on a ground of its own."""
 
-from types import SimpleNamespace
+from functools import cache
 
+import matplotlib.image
+import matplotlib.style
+import numpy as np
 import pandas as pd
 import pytest
+from figure_checks import collisions
 from matplotlib.colors import to_hex
-from test_pictures import table
 
-from tlkit.names import CONTROL
-from tlkit.reports.charts import CHARTS
-from tlkit.reports.cost_charts import cost_chart
-from tlkit.reports.findings import listed, number, short
-from tlkit.reports.forgetting_charts import forgetting_chart
-from tlkit.reports.score_charts import accuracy_chart, pairs_chart, perplexity_chart
+from tlkit.evidence.recorded import recorded_comparison
+from tlkit.evidence.statistics import compare_pairs
+from tlkit.models import load_model
+from tlkit.names import CONTROL, ZERO_SHOT
+from tlkit.reports import charts
+from tlkit.reports.figure import number, short
+from tlkit.reports.strip import network_strip
+from tlkit.strategies import apply_strategy
 
 PAIR = ["first", "second", "difference", "separated"]
 
 
+@cache
+def comparison():
+    return recorded_comparison("tiny")
+
+
+def table():
+    return comparison().table
+
+
+def pairs():
+    documents = comparison().documents
+    return compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+
+
+def report(strategy):
+    return apply_strategy(load_model("tiny").model, strategy)
+
+
+def shares(*columns):
+    """Three rows whose intervals reach a tenth down and two tenths up."""
+    rows = pd.DataFrame({"strategy": [ZERO_SHOT, "lora", CONTROL]})
+    for place, column in enumerate(columns):
+        values = np.array([0.5, 0.6, 0.2]) - 0.1 * place
+        rows = rows.assign(**{column: values, f"{column}_low": values - 0.1, f"{column}_high": values + 0.2})
+    return rows
+
+
+PICTURES = {
+    "perplexity": lambda: charts.perplexity_chart(table()),
+    "accuracy": lambda: charts.accuracy_chart(table()),
+    "class accuracy": lambda: charts.class_accuracy_chart(shares("balanced_accuracy"), 9),
+    "pairs": lambda: charts.pairs_chart(pairs()),
+    "parameters": lambda: charts.parameters_chart(table()),
+    "cost": lambda: charts.cost_chart(table()),
+    "forgetting": lambda: charts.forgetting_chart(table()),
+    "network strips": lambda: network_strip(report("full"), report("last_layers"), report("lora")),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_picture_is_described_and_no_text_lies_over_another(name):
+    chart = PICTURES[name]()
+    assert len(chart.finding.split()) >= 4 and " ".join(chart.get_suptitle().split()) == chart.finding
+    assert chart.alt.startswith(f"{chart.about} {chart.finding}.") and "nan" not in chart.alt
+    assert chart._repr_mimebundle_()[1]["image/png"]["alt"] == chart.alt
+    assert collisions(chart) == []
+
+
+def test_texts_that_lie_over_each_other_or_leave_the_picture_are_found():
+    chart = PICTURES["cost"]()
+    one, other = (chart.axes[0].text(0.9, 0.9, name, transform=chart.axes[0].transAxes) for name in ("one", "other"))
+    assert ("one", "other") in collisions(chart)
+    one.set_visible(False)
+    other.set_text("far " * 60)
+    assert (other.get_text(), "leaves the picture") in collisions(chart)
+
+
+def test_a_picture_has_a_white_ground_and_dark_ink_whatever_style_is_set(tmp_path):
+    for style in ("default", "dark_background"):
+        with matplotlib.style.context(style):
+            PICTURES["forgetting"]().savefig(tmp_path / f"{style}.png")
+    light, dark = (matplotlib.image.imread(tmp_path / f"{style}.png") for style in ("default", "dark_background"))
+    assert np.array_equal(light, dark) and (light[..., 3] == 1).all()
+    assert np.array_equal(light[0, 0], [1, 1, 1, 1]) and light[..., :3].min() < 0.2
+
+
 def names_of(axes):
     return [label.get_text() for label in axes.get_yticklabels()]
-
-
-def texts_of(axes):
-    return [text.get_text() for text in axes.texts]
 
 
 def points_of(series):
@@ -31,159 +98,62 @@ def points_of(series):
     return list(points.get_xdata()), [(start[0], end[0]) for start, end in bars.get_segments()]
 
 
-def test_scores_stay_in_order_and_the_control_is_left_to_its_figure():
-    axes = perplexity_chart(table()).axes[0]
-    scores = table().set_index("strategy").perplexity
+def test_scores_stay_in_order_and_the_control_is_left_out():
+    axes = charts.perplexity_chart(table()).axes[0]
+    scores = table().set_index("strategy").perplexity.drop(CONTROL)
     assert names_of(axes) == list(scores.index) and axes.get_ylim()[0] > axes.get_ylim()[1]  # the first one on top
     values, ends = points_of(axes.containers[0])
-    assert values == list(scores.drop(CONTROL)) and axes.get_xlim()[1] < scores[CONTROL] / 2
+    assert values == list(scores) and [text.get_text() for text in axes.texts] == [f"{value:.1f}" for value in scores]
     assert ends[1] == pytest.approx(table()[["perplexity_low", "perplexity_high"]].iloc[1].tolist())
-    assert texts_of(axes)[-1].startswith(f"→ {scores[CONTROL]:.0f} (")
 
 
-@pytest.mark.parametrize(
-    ("rows", "finding"),
-    [
-        ({"a, before": 126, "a, after": 72}, "Perplexity falls from 126 to 72 on a"),
-        ({"a": 3, "b": 2, "c": 4}, "b is lowest (2)"),
-    ],
-)
-def test_without_ranks_the_title_tells_scores(rows, finding):
-    scores = pd.DataFrame({"strategy": list(rows), "perplexity": list(rows.values())})
-    scores = scores.assign(perplexity_low=0.9 * scores.perplexity, perplexity_high=1.1 * scores.perplexity)
-    assert perplexity_chart(scores).finding == finding
-
-
-@pytest.mark.parametrize(
-    ("ranks", "finding"),
-    [
-        ([None, "1", *["tied 2-7"] * 6, None], "full is lowest (52.7), separated from all other strategies"),
-        (
-            [None, "tied 1-2", "tied 1-2", *["tied 3-7"] * 5, None],
-            "full and freeze_lower have the lowest perplexity, and are not separated from each other",
-        ),
-    ],
-)
-def test_an_order_is_claimed_only_where_a_rank_allows_it(ranks, finding):
-    assert perplexity_chart(table().assign(rank=ranks)).finding == finding
-
-
-def test_accuracies_are_drawn_in_percent_beside_what_guessing_gives():
-    asked = pd.DataFrame({"strategy": ["zero-shot", "lora", CONTROL]})
-    for name, accuracy in (("rust", [0.5, 0.6, 0.2]), ("general", [0.4, 0.3, 0.2])):
-        asked[f"{name}_accuracy"] = accuracy
-        asked[f"{name}_accuracy_low"] = [value - 0.1 for value in accuracy]
-        asked[f"{name}_accuracy_high"] = [value + 0.2 for value in accuracy]
-    chart = accuracy_chart(asked)
-    (axes,) = chart.axes
-    assert names_of(axes) == ["zero-shot", "lora"]
+def test_accuracies_are_drawn_beside_what_guessing_gives():
+    (axes,) = charts.accuracy_chart(shares("rust_accuracy", "general_accuracy")).axes
+    assert names_of(axes) == [ZERO_SHOT, "lora"]
     drawn = {series.get_label(): points_of(series) for series in axes.containers}
-    for name, values in (("rust questions", [50, 60]), ("general questions", [40, 30])):
+    for name, values in (("rust questions", [0.5, 0.6]), ("general questions", [0.4, 0.5])):
         assert drawn[name][0] == pytest.approx(values)
-        assert drawn[name][1] == [pytest.approx((value - 10, value + 20)) for value in values]
-    assert list(next(line for line in axes.lines if line.get_label() == "guessing").get_xdata()) == [25, 25]
-    assert chart.finding.endswith("rust questions: 2 of 2, general questions: 1 of 2")
-    assert CHARTS["accuracy"](SimpleNamespace(table=asked, answers=pd.DataFrame())) is None
+        assert drawn[name][1] == [pytest.approx((value - 0.1, value + 0.2)) for value in values]
+    assert list(next(line for line in axes.lines if line.get_label() == "guessing").get_xdata()) == [0.25, 0.25]
 
 
 def test_every_pair_has_one_field_and_only_the_separated_ones_a_colour():
-    pairs = pd.DataFrame(
-        [("a", "b", 1.0, True), ("a", "c", -9.0, True), ("b", "c", -3.0, False)], columns=PAIR
-    )  # a and b are separated against the order of the means
-    axes = pairs_chart(pairs).axes[0]
+    rows = [("a", "b", 1.0, True), ("a", "c", -9.0, True), ("b", "c", -3.0, False)]
+    chart = charts.pairs_chart(pd.DataFrame(rows, columns=PAIR))  # a and b, against the order of the means
+    (axes,) = chart.axes
     assert names_of(axes) == ["b", "c"] and [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
-    *shown, _ = axes.texts
-    assert {text.get_position(): text.get_text() for text in shown} == {(0, 1): "-1.0", (0, 2): "+9.0", (1, 2): "+3.0"}
-    shades = {(field.get_x() + 0.5, field.get_y() + 0.5): to_hex(field.get_facecolor()) for field in axes.patches}
+    fields = {text.get_position(): text for text in axes.texts}
+    wanted = {(0, 1): "-1.0", (0, 2): "+9.0", (1, 2): "+3.0"}
+    assert {place: text.get_text() for place, text in fields.items()} == wanted
+    shades = {place: to_hex(text.get_bbox_patch().get_facecolor()) for place, text in fields.items()}
     assert len(set(shades.values())) == 3 and shades[1, 2] == "#ffffff"
+    assert chart.finding == "2 of 3 pairs are separated"
 
 
 @pytest.mark.parametrize(
-    ("tied", "finding"),
+    ("chart", "across", "upwards"),
     [
-        ([], "6 of 6 pairs are separated"),
-        (["ab", "ac", "bc", "ad"], "2 of 6 pairs are separated"),
-        (["ab", "ac", "bc", "ba"], "2 of 6 pairs are separated; d is separated from every other strategy"),
+        (charts.forgetting_chart, "perplexity", "general"),
+        (charts.parameters_chart, "trainable_values", "perplexity"),
     ],
 )
-def test_the_title_of_pairs_counts_them_and_names_the_few_that_are_left(tied, finding):
-    names = ["ab", "ac", "ad", "bc", "bd", "cd"]
-    if "ba" in tied:  # one more pair that is tied, without d
-        names[names.index("ad")], names[names.index("bd")] = "ba", "da"
-    pairs = pd.DataFrame([(*name, -1.0, name not in tied) for name in names], columns=PAIR)
-    assert pairs_chart(pairs).finding == finding
+def test_points_are_where_the_table_has_them(chart, across, upwards):
+    (axes,) = chart(table()).axes
+    points = {series.get_label(): series[0].get_xydata()[0].tolist() for series in axes.containers}
+    rows = table().set_index("strategy").drop(CONTROL)
+    rows = rows.drop(ZERO_SHOT) if across == "trainable_values" else rows
+    assert points == {name: [row[across], row[upwards]] for name, row in rows.iterrows()}
 
 
-def scored(**changes):
-    """A table of strategies by what each gains on Rust and forgets of general text, from 100 and 30."""
-    rows = [("zero-shot", 100.0, 30.0), *((name, 100.0 - gain, 30.0 + loss) for name, (gain, loss) in changes.items())]
-    return pd.DataFrame([*rows, (CONTROL, 900.0, 800.0)], columns=["strategy", "perplexity", "general"])
-
-
-@pytest.mark.parametrize(
-    ("scores", "finding"),
-    [
-        (
-            scored(a=(3, 10), b=(1, 20)),
-            "Gained on Rust and forgot general text: all strategies; b forgot most, a least",
-        ),
-        (
-            scored(a=(3, -1), b=(1, 2)),
-            "Gained on Rust: all strategies; forgot general text: only b; b forgot most, a least",
-        ),
-        (
-            {"one": scored(a=(5, 4)), "two": scored(a=(5, -4))},
-            "one: gained on Rust and forgot general text: a; two: gained on Rust: a; forgot general text: none",
-        ),
-    ],
-)
-def test_the_title_says_who_gained_who_forgot_and_who_forgot_most(scores, finding):
-    assert forgetting_chart(scores).finding == finding
-
-
-def test_a_text_that_is_not_about_rust_is_not_called_so():
-    chart = forgetting_chart(scored(a=(5, 4)).assign(corpus="notes"))
-    assert "Rust" not in chart.alt and "perplexity on the new text" in chart.axes[0].get_xlabel()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "memory", "finding"),
-    [
-        ([4, 1, 2], [10, 5, 4], "b needs the least time (25% of a's), c needs the least memory (40% of a's)"),
-    ],
-)
-def test_the_title_of_costs_names_who_needs_least(seconds, memory, finding):
-    chart = cost_chart(pd.DataFrame({"strategy": ["a", "b", "c"], "seconds": seconds, "peak_memory_mb": memory}))
-    assert chart.finding == finding
-    assert [[bar.get_width() for bar in axes.patches] for axes in chart.axes] == [seconds, memory]
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "marks"),
-    [(60, 130, {"60", "100", "120"}), (100, 390_000, {"1,000"})],
-)
-def test_marks_on_a_log_scale_are_those_that_people_write(low, high, marks):
-    rows = {"strategy": ["a", "b"], "perplexity": [low, high]}
-    rows |= {f"perplexity_{end}": rows["perplexity"] for end in ("low", "high")}
-    chart = perplexity_chart(pd.DataFrame(rows))
-    chart.draw_without_rendering()
-    assert marks <= {text.get_text() for text in chart.axes[0].get_xticklabels(which="both")}
+def test_bars_are_as_long_as_what_they_show():
+    rows = pd.DataFrame({"strategy": ["a", "b", "c"], "seconds": [4, 1, 2], "peak_memory_mb": [10, 5, 4]})
+    widths = [[bar.get_width() for bar in axes.patches] for axes in charts.cost_chart(rows).axes]
+    assert widths == [[4, 1, 2], [10, 5, 4]]
 
 
 def test_numbers_are_written_as_people_say_them():
     values = (0.0123, 4.6, 72.28, 126.2, 4096, 4_036_800, 6_738_415_616)
-    assert [number(value) for value in values] == [
-        "0.0123",
-        "4.6",
-        "72.3",
-        "126",
-        "4,096",
-        "4.04 million",
-        "6.74 billion",
-    ]
+    written = ["0.0123", "4.6", "72.3", "126", "4,096", "4.04 million", "6.74 billion"]
+    assert [number(value) for value in values] == written
     brief = [short(value) for value in (0, 384, 27_648, 999_999, 4_036_800, 7e9)]
     assert brief == ["0", "384", "27.6k", "1M", "4.04M", "7B"]
-
-
-def test_a_few_are_named_and_many_are_counted():
-    assert [listed("abcd"[:count]) for count in range(5)] == ["", "a", "a and b", "a, b and c", "4 others"]

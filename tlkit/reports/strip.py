@@ -1,4 +1,4 @@
-"""Schematic pictures drawn from a model's real parts, in one visual language for the whole course.
+"""A model from its embedding to its head as a strip of boxes: what a strategy trains, and how far gradients go.
 
 A filled box is trained, a hatched one is frozen but backpropagation passes through it, a pale one is frozen and spared,
 and an orange edge is an adapter.
@@ -14,9 +14,22 @@ from matplotlib.patches import Patch, Rectangle
 from tlkit.models.adapters import adapter_names, base_model, learns_prefix, wrapped_by
 from tlkit.models.parts import find_blocks, is_tied
 from tlkit.quantization import logical_size
-from tlkit.reports.drawing import ADAPTER, BEHIND, GRADIENT, INK, PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.reports.figure import Chart, described, headline
-from tlkit.reports.findings import short
+from tlkit.reports.figure import (
+    ADAPTER,
+    BEHIND,
+    GRADIENT,
+    INK,
+    PASSED,
+    SPARED,
+    TRAINED,
+    Chart,
+    arrow,
+    box,
+    described,
+    headline,
+    paper,
+    short,
+)
 from tlkit.strategies import StrategyReport, component_of
 
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one
@@ -40,15 +53,7 @@ class Place:
 
 
 def places_of(report: StrategyReport) -> list[Place]:
-    """List the parts of a model from the token embedding to the head, with what is trained in each.
-
-    Args:
-        report: what `apply_strategy` returned.
-
-    Returns:
-        A place for the embedding, each block, the final norm and the head, from bottom to top. A tied head is listed
-        with no values of its own.
-    """
+    """A place for the embedding, each block, the final norm and the head; a tied head has no values of its own."""
     trained, frozen = Counter(), Counter()
     for name, values, trains in _adapter_values(report):
         (trained if trains else frozen)[name] += values
@@ -185,11 +190,7 @@ def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
 
 
 def merged(places: list[Place]) -> list[Place]:
-    """Draw equal neighbouring blocks as one place, whose values are those of all of them.
-
-    Args:
-        places: of a whole model, from bottom to top.
-    """
+    """Make equal neighbouring blocks one place, whose values are those of all of them."""
     runs: list[list[Place]] = []
     for place in places:
         if runs and place.name.isdigit() and runs[-1][0].name.isdigit() and runs[-1][0].like == place.like:

@@ -1,0 +1,67 @@
+"""What is exported is whole and safe, and what people read first is short."""
+
+from html.parser import HTMLParser
+
+import pytest
+from planted_comparison import planted_comparison
+
+from tlkit.reports.charts import CHARTS
+from tlkit.reports.export import export
+from tlkit.reports.tables import brief, readable
+
+EFFECTS = {"full": (-0.5, 0.3, 0), "lora": (-0.5, 0.0, 40), "last_layers": (-0.3, -0.2, 0), "bitfit": (0.0, 0.1, 0)}
+
+
+def test_the_short_table_has_six_columns_beside_the_strategy():
+    table = planted_comparison(EFFECTS).table
+    shown = brief(table)
+    columns = ["strategy", "perplexity", "against full", "rank", "general text", "seconds", "peak MB"]
+    assert list(shown) == columns
+    cell = shown.set_index("strategy")["against full"]["last_layers"]
+    row = readable(table).set_index("strategy").loc["last_layers"]
+    assert cell == f"+{row['difference']} ({row['of the difference']})" and cell.startswith("+1")
+    assert shown.set_index("strategy")["against full"]["full"] == ""
+
+
+class Links(HTMLParser):
+    """Everything that a page would fetch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found, self.tags = [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.found += [value for name, value in attributes if name in ("src", "href", "action", "data")]
+
+
+def test_the_page_needs_no_other_file_and_runs_no_code(tmp_path, monkeypatch):
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {name: CHARTS[name] for name in ("perplexity", "pairs")})
+    name = 'a<script>alert("1")</script>&$title'
+    comparison = planted_comparison(EFFECTS, model=name, impossible={"ia3": "no <b>projection</b> here"})
+    names = {path.name for path in export(comparison, tmp_path)}
+    assert {"summary.csv", "summary.tex", "comparison.html", "pairs.png", "perplexity.svg"} <= names
+    page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
+    links = Links()
+    links.feed(page)
+    assert links.found and all(link.startswith("data:image/png;base64,") for link in links.found)
+    assert not {"script", "b"} & set(links.tags) and "alert(" in page
+    assert links.tags.count("figcaption") == links.tags.count("img") == links.tags.count("figure") == 2
+    assert "no &lt;b&gt;projection&lt;/b&gt; here" in page and "Provenance" in page and "python -m tlkit" in page
+    latex = (tmp_path / "summary.tex").read_text(encoding="utf-8")
+    assert "last\\_layers &" in latex and "\\toprule" in latex and latex.count(" \\\\\n") == 1 + len(comparison.table)
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (400, 800)])
+def test_the_page_in_a_real_browser(width, height, browser, tmp_path, monkeypatch):
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
+    export(planted_comparison(EFFECTS | {"discriminative_rates": (-0.6, 0.1, 0)}), tmp_path)
+    page = browser.new_page(viewport={"width": width, "height": height})
+    page.goto((tmp_path / "comparison.html").as_uri())
+    assert page.locator("thead th:visible").count() == 7
+    page.locator("summary").click()
+    assert page.locator("thead th:visible").count() > 20
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.evaluate("document.querySelectorAll('.frame')[1].scrollLeft = 600")
+    frame, name = page.locator(".frame").nth(1).bounding_box(), page.locator("details tbody th").first.bounding_box()
+    assert abs(name["x"] - frame["x"]) < 3  # the names stay where they are
