@@ -3,19 +3,7 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.figure import (
-    COLOURS,
-    FAINT,
-    GRADIENT,
-    INK,
-    PASSED,
-    TRAINED,
-    Chart,
-    arrow,
-    described,
-    headline,
-    paper,
-)
+from tlkit.reports.figure import COLOURS, GRADIENT, INK, PASSED, TRAINED, Chart, arrow, described, headline, paper
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:
@@ -83,7 +71,7 @@ def ring_scheme(cards: int = 4) -> Chart:
         "each box: a part of the gradients; the number says how many cards' gradients are in it (thick: sent first)",
         ha="center",
         fontsize="small",
-        color=FAINT,
+        color="#666666",
     )
     figure.words = (f"in {2 * (cards - 1)} rounds each card sends one part of the gradients a round to the next card",)
     headline(
