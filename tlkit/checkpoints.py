@@ -52,9 +52,6 @@ class Checkpoints:
     def hold(self, resume: bool) -> Iterator[None]:
         """Keep other runs out of the folder, from before any work until the run ends.
 
-        Args:
-            resume: whether the run goes on with the checkpoints that are there.
-
         Raises:
             CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
         """
@@ -67,11 +64,6 @@ class Checkpoints:
 
     def save(self, step: int, tensors: dict[str, torch.Tensor], notes: dict) -> None:
         """Write a checkpoint, then remove all but this one and the one before it.
-
-        Args:
-            step: after which it is.
-            tensors: on any device.
-            notes: what else the run must remember, for JSON.
 
         Raises:
             CheckpointError: where writing fails; earlier checkpoints are untouched then.
@@ -120,11 +112,7 @@ class Checkpoints:
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none.
-
-    Args:
-        folder: of checkpoints; it need not be there.
-    """
+    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none."""
     return max(map(_step_of, _saved(folder)), default=0)
 
 
@@ -176,14 +164,6 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
 
     Ask before training: weights are hashed as they are now. Only an adapter's trainable weights are left out, because
     the checkpoint holds all of them.
-
-    Args:
-        model: the model, with what is trainable in it.
-        data: token ids, training blocks first.
-        settings: all else that decides what a step computes; plain values.
-
-    Returns:
-        A dictionary that JSON can hold.
     """
     added = adapter_names(model)
     drawn = [p for name, p in model.named_parameters() if name in added and not p.requires_grad]
@@ -204,11 +184,7 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
 
 
 def hash_of(tensors: Iterable[torch.Tensor]) -> str:
-    """The SHA-256 of tensors in their order, with type and shape, in hexadecimal.
-
-    Args:
-        tensors: on any device.
-    """
+    """The SHA-256 of tensors in their order, with type and shape, in hexadecimal."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())

@@ -12,8 +12,12 @@ from pathlib import Path
 
 import psutil
 import torch
+from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
 
+from tlkit.memory import move_weights
+
+COUNT_THEIR_PEAK = ("cuda", "xpu")
 KINDS = ("cuda", "mps", "xpu", "cpu")
 # How much faster a product has to be for a whole step to gain: a step also converts, normalises and adds. With
 # products that are 6 to 8 times as fast, as AMX has them, a LoRA step is 1.6 times as fast.
@@ -45,6 +49,31 @@ class Device:
     def host(self) -> AbstractContextManager:
         """Where new tensors lie in the host's memory. A real device's tensors say themselves where they are."""
         return nullcontext()
+
+    def counting(self) -> AbstractContextManager:
+        """Inside, tensors are counted; a real device needs no help with that."""
+        return nullcontext()
+
+    def place(self, model: nn.Module) -> None:
+        """Bring a model here."""
+        if next(model.parameters()).device.type != self.kind:
+            move_weights(model, self.torch)
+
+    def room_for(self, model: nn.Module) -> int:
+        """Bytes that a step of `model` may use: what is free now, and what the model itself holds here already."""
+        held = sum(p.nbytes for p in model.parameters() if p.device.type == self.kind)
+        return probe(self.kind).free_memory + held
+
+    def reset_peak(self) -> None:
+        """Count the peak from now on."""
+        if self.kind in COUNT_THEIR_PEAK:
+            torch.get_device_module(self.kind).reset_peak_memory_stats()
+
+    @property
+    def peak(self) -> float:
+        """Most bytes held since `reset_peak`; NaN where they are not counted."""
+        counted = self.kind in COUNT_THEIR_PEAK
+        return torch.get_device_module(self.kind).max_memory_allocated() if counted else math.nan
 
 
 def probe(kind: str | None = None) -> Device:
@@ -81,9 +110,6 @@ def bf16_pays(device: Device) -> bool:
     A processor may have instructions for bf16 and still be slower with them, and without them it can be hundreds of
     times slower. So both are measured, once in a process and for some milliseconds. CUDA cards are not measured:
     those with native bf16 are faster with it.
-
-    Args:
-        device: a real device, from `probe`.
     """
     return _bf16_speed(device) > 1
 
@@ -145,9 +171,6 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
     """What this process' control group (v2, else v1) may use, and what it uses and could not give back at once.
-
-    Args:
-        root: where control groups are mounted.
 
     Returns:
         Bytes, file cache not counted among those used; infinity and 0 where there is no limit.

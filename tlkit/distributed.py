@@ -168,12 +168,6 @@ def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[
     Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes a row
     that counts nothing.
 
-    Args:
-        batch: token ids, shape (blocks, tokens), or examples.
-        rank: of the process.
-        size: how many processes there are.
-        rows: at most so many in a pass; None: the whole share.
-
     Returns:
         For each pass its rows and their weight, 1 or 0.
     """

@@ -23,10 +23,6 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
     that fails, `path` is as it was before and nothing is left beside it.
 
-    Args:
-        path: the file to write or to replace; its folder exists.
-        fill: writes the content to the path that it is given.
-
     Returns:
         The SHA-256 of the content, in hexadecimal.
 
@@ -47,18 +43,7 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
 
 
 def write_text_atomically(path: Path, text: str) -> str:
-    """`write_atomically` for text: in UTF-8, with the same line ends on every system.
-
-    Args:
-        path: as there.
-        text: the content.
-
-    Returns:
-        The SHA-256 of the content, in hexadecimal.
-
-    Raises:
-        OSError: as there.
-    """
+    """`write_atomically` for text: in UTF-8, with the same line ends on every system."""
     return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
@@ -68,10 +53,6 @@ def hold_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
 
     The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
     on leaving. The file that a killed run leaves behind locks nothing.
-
-    Args:
-        folder: the folder that a run writes to.
-        patience: seconds to wait until another run leaves it.
 
     Raises:
         CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
@@ -96,40 +77,24 @@ def hold_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says about an error, without its number and path.
-
-    Args:
-        error: of the system, or of a library that writes files.
-    """
+    """What the system says about an error, without its number and path."""
     return getattr(error, "strerror", None) or str(error)
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal.
-
-    Args:
-        path: of the file.
-    """
+    """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def flush_file(path: Path) -> None:
-    """Put a file's content on the disk, before a rename says that it is there.
-
-    Args:
-        path: of the file.
-    """
+    """Put a file's content on the disk, before a rename says that it is there."""
     with open(path, "rb+") as file:
         os.fsync(file.fileno())
 
 
 def flush_folder(folder: Path) -> None:
-    """Put on the disk which files a folder has, so that a rename outlives a power cut, too.
-
-    Args:
-        folder: the folder in which a file was made or renamed.
-    """
+    """Put on the disk which files a folder has, so that a rename outlives a power cut, too."""
     if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
         return
     opened = os.open(folder, os.O_RDONLY)

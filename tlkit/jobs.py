@@ -23,13 +23,7 @@ class Part:
         self.done = self.total = 0
 
     def step(self, done: int, total: int, doing: str) -> None:
-        """Say how far this part is; a part may have several stages, such as training and scoring.
-
-        Args:
-            done: how much of this stage is done; that it begins is said by the first call of a stage.
-            total: how much there is to do in it.
-            doing: in words, such as "step 3 of 60, loss 2.413".
-        """
+        """Say how far this part is; a part may have several stages, such as training and scoring."""
         if self.job is None:
             return
         new_stage = total != self.total or done < self.done
@@ -103,11 +97,7 @@ class Job:
 
     @contextmanager
     def part(self, name: str) -> Iterator[Part]:
-        """Say that a part begins, and count it when it has ended.
-
-        Args:
-            name: what is running, such as "lora, seed 0".
-        """
+        """Say that a part begins, and count it when it has ended."""
         self.parts.append(part := Part(name, self))
         self.total = max(self.total, self.ended + len(self.parts))
         self.show(news=self.total > 1)
@@ -119,12 +109,7 @@ class Job:
             self._said = str(part)
 
     def show(self, *, news: bool = False, new_stage: bool = False) -> None:
-        """Show where the job is, unless that was done a moment ago.
-
-        Args:
-            news: show it in any case.
-            new_stage: where one part is the whole job, count its time from now on.
-        """
+        """Show where the job is, unless that was done a moment ago."""
         if not self._shown:
             return
         if self._bar is None:

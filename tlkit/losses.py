@@ -24,14 +24,6 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
 
     It is computed here from the logits, because some architectures take no labels that are shifted already, and some
     add a term that is no sum over tokens, such as the auxiliary loss of a mixture's routers.
-
-    Args:
-        model: a causal language model, or a classifier for examples with classes; with adapters or without.
-        batch: token ids, shape (blocks, tokens), or examples; on the model's device.
-        plan: its precision, and whether the loss is computed in pieces.
-
-    Returns:
-        A scalar.
     """
     examples = as_examples(batch)
     with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
@@ -75,9 +67,6 @@ def chunked_loss_agrees(model: nn.Module) -> bool:
     replaced for one pass: the head must then be asked about exactly what the decoder returned, and the model must
     hand on exactly what the head returned, although those logits are too large for any cap and any scale would show.
     Gemma 2 caps its logits, Cohere and Granite scale them, BERT transforms what the decoder returned.
-
-    Args:
-        model: a causal language model, with adapters or without.
     """
     base = base_model(model)
     decoder, head = base.get_decoder(), base.get_output_embeddings()

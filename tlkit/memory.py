@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
+from torch import nn
 from torch.overrides import enable_reentrant_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -43,11 +44,7 @@ class MemoryTrack(TorchDispatchMode):
         return super().__exit__(*exception)
 
     def hold(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there already.
-
-        Args:
-            tensors: of any device; those that are counted already are not counted twice.
-        """
+        """Count tensors that are there already."""
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._known:
@@ -63,11 +60,7 @@ class MemoryTrack(TorchDispatchMode):
             self._on_host -= 1
 
     def admit(self, size: int) -> None:
-        """Called before bytes are counted; a device with a budget raises here.
-
-        Args:
-            size: how many.
-        """
+        """Called before bytes are counted; a device with a budget raises here."""
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
@@ -144,11 +137,7 @@ def _autocast_of_caller(args: tuple) -> AbstractContextManager:
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes.
-
-    Args:
-        model: whose tensors are there already.
-    """
+    """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes."""
     with MemoryTrack() as track:
         track.hold(tensors_of(model))
         yield track
@@ -177,11 +166,24 @@ class VirtualDevice(MemoryTrack):
         """Bytes that are left."""
         return self.budget - self.current
 
+    def counting(self) -> AbstractContextManager:
+        """Inside, tensors are counted, and once only."""
+        return nullcontext() if self.active else self
+
+    def place(self, model: nn.Module) -> None:
+        """Bring a model here."""
+        self.hold(tensors_of(model))
+
+    def room_for(self, model: nn.Module) -> int:
+        """Bytes that a step of `model` may use."""
+        return self.budget
+
+    def reset_peak(self) -> None:
+        """Count the peak from now on."""
+        self.peak = self.current
+
     def admit(self, size: int) -> None:
         """Refuse what would pass the budget, in CUDA's own words.
-
-        Args:
-            size: bytes that are asked for.
 
         Raises:
             torch.OutOfMemoryError: where fewer are free.
@@ -246,14 +248,7 @@ def parse_size(text: str) -> int:
 
 
 def in_units(count: float) -> str:
-    """A size for people, as torch's messages write it.
-
-    Args:
-        count: bytes.
-
-    Returns:
-        In MiB, or in GiB from 1 GiB on.
-    """
+    """A size for people, as torch's messages write it."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 
@@ -271,12 +266,7 @@ def move_weights(model: torch.nn.Module, device: torch.device, host: Host = null
 
 
 def saved_on_host(model: torch.nn.Module, host: Host) -> AbstractContextManager:
-    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted.
-
-    Args:
-        model: whose weights stay where they are.
-        host: as in `move_weights`.
-    """
+    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
 
     def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.device | None]:

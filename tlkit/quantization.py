@@ -14,10 +14,6 @@ BLOCK = 64  # weights that share a scale; the scales are quantised again, in blo
 def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
     """Put 4-bit layers in place of all linear ones; embeddings, norms, biases, routers, head and 4-bit layers stay.
 
-    Args:
-        blocks: the transformer blocks, which are changed.
-        compute_dtype: what the weights are unpacked to when they are used.
-
     Raises:
         ValueError: where bitsandbytes is missing, or where there is no linear layer.
 
@@ -47,11 +43,7 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
 
 
 def restore_linear_layers(blocks: nn.ModuleList) -> None:
-    """Put ordinary linear layers in the place of 4-bit ones, with the weights that these compute with.
-
-    Args:
-        blocks: the transformer blocks, which are changed. The rounding to 4 bits stays.
-    """
+    """Put ordinary linear layers in the place of 4-bit ones, with the weights that these compute with."""
     for name, old in list(blocks.named_modules()):
         if getattr(old, "quant_state", None) is not None:
             new = nn.Linear(old.in_features, old.out_features, bias=False, device="meta")
@@ -63,12 +55,6 @@ def four_bit_config(kind: type) -> type:
     """A configuration of peft that also writes into `adapter_config.json` that the base model is in 4 bits.
 
     Without that, the adapter would be loaded beside other weights than those it was trained with.
-
-    Args:
-        kind: a class of peft, such as `peft.LoraConfig`.
-
-    Returns:
-        A class that takes what that class takes.
     """
 
     @dataclass
@@ -79,14 +65,7 @@ def four_bit_config(kind: type) -> type:
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read.
-
-    Args:
-        model: any module.
-
-    Returns:
-        Its tensors, packed ones as they are.
-    """
+    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read."""
     yield from model.parameters()
     yield from model.buffers()
     for parameter in model.parameters():
@@ -94,27 +73,13 @@ def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
 
 
 def logical_size(parameter: nn.Parameter) -> int:
-    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements.
-
-    Args:
-        parameter: of a model, packed or not.
-
-    Returns:
-        Weights.
-    """
+    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements."""
     state = getattr(parameter, "quant_state", None)
     return parameter.numel() if state is None else math.prod(state.shape)
 
 
 def dequantized(parameter: nn.Parameter) -> torch.Tensor:
-    """The weights that are really computed with.
-
-    Args:
-        parameter: of a model, packed or not.
-
-    Returns:
-        A tensor of the logical shape.
-    """
+    """The weights that are really computed with."""
     state = getattr(parameter, "quant_state", None)
     return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
 

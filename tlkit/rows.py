@@ -12,11 +12,6 @@ ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
 def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
     """Read the rows of a file, and refuse those that say more than is used.
 
-    Args:
-        path: a file of `ROW_FILES`; text is in UTF-8.
-        keys: that are used, whatever their values are.
-        ignore_keys: that may be there all the same.
-
     Yields:
         Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
 
@@ -37,12 +32,6 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
 def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
     """Refuse an object that says more than is used.
 
-    Args:
-        where: it is, for the message.
-        row: the object.
-        keys: that are used.
-        ignore_keys: that may be there all the same.
-
     Raises:
         ValueError: naming place and keys.
     """
@@ -56,9 +45,6 @@ def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_key
 
 def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
     """Read a .jsonl file: an object on each line; empty lines do not count.
-
-    Args:
-        path: a file of text in UTF-8.
 
     Yields:
         The line's number, from 1, and its object.
@@ -76,9 +62,6 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
 
 def read_text(path: Path) -> str:
     """Read a file of text, with `\\n` for every line end, and without a byte order mark.
-
-    Args:
-        path: a file in UTF-8.
 
     Raises:
         FileNotFoundError: where there is no such file.

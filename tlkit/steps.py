@@ -1,11 +1,8 @@
 """One optimizer step: what it changes (the state) and how it is carried out (the plan), kept apart."""
 
 import math
-import signal
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -78,11 +75,7 @@ class TrainingState:
         self.plan = Plan()
 
     def begin_step(self, total: int) -> None:
-        """Freeze the weights whose time has not come, and no others.
-
-        Args:
-            total: steps of the whole run.
-        """
+        """Freeze the weights whose time has not come, and no others."""
         for group in filter(attrgetter("begins"), self.groups):
             first = first_step(group.begins, total)
             for parameter in group.parameters:
@@ -96,11 +89,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer to where a plan wants them; from the device to the host, never back.
-
-        Args:
-            plan: for the steps to come.
-        """
+        """Bring weights and optimizer to where a plan wants them; from the device to the host, never back."""
         self.plan = plan
         if plan.train_on_host:
             move_weights(self.model, CPU, self.host)
@@ -112,11 +101,7 @@ class TrainingState:
 
     @phase(UPDATE)
     def update_weights(self, learning_rate: float) -> None:
-        """One step of the optimizer, by the gradients that lie in the weights.
-
-        Args:
-            learning_rate: of this step.
-        """
+        """One step of the optimizer, by the gradients that lie in the weights."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["rate"]
         if self.updated is self.parameters:
@@ -147,11 +132,7 @@ class TrainingState:
                     }
 
     def undo(self, done: int) -> None:
-        """Make the state whole after a step that broke off before the weights changed.
-
-        Args:
-            done: steps that were taken before it.
-        """
+        """Make the state whole after a step that broke off before the weights changed."""
         self.drop_gradients()
         for tensor, parameter in zip(self.updated, self.parameters, strict=True):
             taken = done - self._first_steps[id(parameter)]
@@ -170,12 +151,7 @@ class TrainingState:
 
     @torch.no_grad()
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Become what another state was.
-
-        Args:
-            step: its number of steps.
-            tensors: what `tensors` returned there; others are passed over.
-        """
+        """Become what another state was."""
         optimizer = self.optimizer.state_dict() | {"state": {}}
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
@@ -213,12 +189,7 @@ class TrainingState:
 
 
 def first_step(begins: float, total: int) -> int:
-    """The step, counted from 0, in which a group of parameters is trained for the first time; there always is one.
-
-    Args:
-        begins: the share of the run after which it is, from 0 to below 1.
-        total: steps of the whole run.
-    """
+    """The step, counted from 0, in which a group of parameters is trained for the first time; there always is one."""
     return math.floor(begins * total)
 
 
@@ -227,13 +198,7 @@ def take_step(
 ) -> StepRecord:
     """Carry out one optimizer step on `batch` as `state.plan` says.
 
-    Where it breaks off, be it out of memory or interrupted, the state is as it was before, or as it is after.
-
-    Args:
-        state: changed in place.
-        batch: token ids, shape (blocks, tokens), or examples.
-        learning_rate: of this step.
-        max_gradient_norm: a longer gradient is scaled down to this.
+    Where it breaks off, as where memory runs out, the state is as it was before.
 
     Raises:
         FloatingPointError: where loss or gradient are not finite; the state is as it was before.
@@ -264,21 +229,14 @@ def _update(state: TrainingState, loss: float, learning_rate: float, max_gradien
     refuse_not_finite(state, loss, norm, learning_rate)
     if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
         nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
-    with interrupts_wait():
-        state.update_weights(learning_rate)
-        state.drop_gradients()
-        state.step += 1
+    state.update_weights(learning_rate)
+    state.drop_gradients()
+    state.step += 1
     return norm
 
 
 def refuse_not_finite(state: TrainingState, loss: float, norm: float, learning_rate: float) -> None:
     """Refuse to move the weights by a gradient that is no number.
-
-    Args:
-        state: before the step.
-        loss: of the step.
-        norm: of its gradient.
-        learning_rate: of the step.
 
     Raises:
         FloatingPointError: naming what is not finite, and what to try.
@@ -292,30 +250,8 @@ def refuse_not_finite(state: TrainingState, loss: float, norm: float, learning_r
     )
 
 
-@contextmanager
-def interrupts_wait() -> Iterator[None]:
-    """Inside, Ctrl+C (or a notebook's Stop) waits until the end, so that what is inside is done whole."""
-    if threading.current_thread() is not threading.main_thread():  # where no signal arrives
-        yield
-        return
-    waiting = []
-    handler = signal.signal(signal.SIGINT, lambda *received: waiting.append(received))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-    if waiting and callable(handler):
-        handler(*waiting[0])
-
-
 def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext) -> list[torch.Tensor]:
     """Add up the gradients of all micro-batches.
-
-    Args:
-        model: put into training mode.
-        batch: token ids, shape (blocks, tokens), or examples.
-        plan: how to carry it out.
-        host: as in `TrainingState`.
 
     Returns:
         The losses of the micro-batches, which sum to the loss of the batch in nats per label.
@@ -343,12 +279,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host 
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
-    """Put a model into training mode, and forget its activations where the plan says so.
-
-    Args:
-        model: changed in place.
-        plan: how to carry out a step.
-    """
+    """Put a model into training mode, and forget its activations where the plan says so."""
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
@@ -364,9 +295,6 @@ def draws_random_numbers(model: nn.Module) -> bool:
     Such numbers are drawn for each pass in turn, so a batch that is cut into smaller micro-batches gets others and
     the result of the step is another. The model itself is asked: it reads two tokens in training mode, and the
     generators of torch are compared before and after. Nothing is changed by it.
-
-    Args:
-        model: with real weights, on any device.
 
     Raises:
         ValueError: for a model on the meta device, where nothing is ever drawn.
@@ -388,13 +316,7 @@ def draws_random_numbers(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None) -> float:
-    """Loss in nats per label (for blocks of text: per token) over rows of equal length.
-
-    Args:
-        model: evaluated as it is, and left in the mode in which it was.
-        blocks: token ids, shape (blocks, tokens), or examples.
-        plan: how to carry it out; 8 blocks at a time where it names no micro-batch.
-    """
+    """Loss in nats per label (for blocks of text: per token) over rows of equal length."""
     plan = plan or Plan()
     device = next(model.parameters()).device
     with evaluation_mode(model):

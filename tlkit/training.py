@@ -137,26 +137,14 @@ def train(
 
 
 def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
-    """The state before the first step.
-
-    Args:
-        model: with a strategy applied.
-        config: names the optimizer, its weight decay and the seed.
-        host: as in `TrainingState`.
-    """
+    """The state before the first step."""
     return TrainingState(
         model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host
     )
 
 
 def training_steps(state: TrainingState, blocks: Batch, config: TrainingConfig) -> Iterator[StepRecord]:
-    """Take the steps that are left, one each time the next record is asked for; to stop, stop asking.
-
-    Args:
-        state: changed in place; its number of steps done says where to begin.
-        blocks: token ids, shape (blocks, tokens), or examples.
-        config: what to train towards.
-    """
+    """Take the steps that are left, one each time the next record is asked for; to stop, stop asking."""
     total = total_steps(len(blocks), config)
     try:
         while state.step < total:
@@ -261,12 +249,7 @@ def _note_score(loss: float, step: int, state: TrainingState, log: RunLog, keep_
 
 
 def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
-    """As many blocks at a time as in training, at most 8: a pass without gradients needs less memory than a step.
-
-    Args:
-        plan: of a step.
-        config: has the batch size.
-    """
+    """As many blocks at a time as in training, at most 8: a pass without gradients needs less memory than a step."""
     return replace(plan, micro_batch_size=min(8, plan.micro_batch_size or config.batch_size))
 
 
@@ -280,15 +263,6 @@ def checkpoints_of(
     plan: Plan,
 ) -> Checkpoints | None:
     """The checkpoints of a run, which begins with `model` as it is now; None without a folder.
-
-    Args:
-        folder: where they are.
-        every: steps between them.
-        resume: whether the run goes on.
-        model: with a strategy applied.
-        data: to train on, and to validate.
-        config: what to train towards.
-        plan: how to carry out a step.
 
     Raises:
         ValueError: for settings that say nothing about when or where.
@@ -305,13 +279,7 @@ def checkpoints_of(
 
 
 def save(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
-    """Write a checkpoint of all that a run must remember.
-
-    Args:
-        checkpoints: of the run.
-        state: between two steps.
-        log: what the run has seen up to there.
-    """
+    """Write a checkpoint of all that a run must remember."""
     best = {f"best.{number}": tensor for number, tensor in enumerate(log.best_weights or ())}
     records = [asdict(record) for record in log.records]
     checkpoints.save(state.step, state.tensors() | best, {"records": records, "scores": log.scores})
@@ -319,11 +287,6 @@ def save(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
 
 def restore(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
     """Bring state and log to the newest checkpoint; they stay as they are where there is none.
-
-    Args:
-        checkpoints: of the run.
-        state: as it was before the first step; changed in place.
-        log: an empty one; changed in place.
 
     Raises:
         CheckpointError: where there are checkpoints but none is whole.
@@ -339,32 +302,17 @@ def restore(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None
 
 
 def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:
-    """Optimizer steps in one pass over the data; the last batch of a pass may be smaller.
-
-    Args:
-        blocks: how many there are.
-        config: has the batch size.
-    """
+    """Optimizer steps in one pass over the data; the last batch of a pass may be smaller."""
     return math.ceil(blocks / config.batch_size)
 
 
 def total_steps(blocks: int, config: TrainingConfig) -> int:
-    """Optimizer steps in the whole run, at least one.
-
-    Args:
-        blocks: how many there are.
-        config: has the batch size and the epochs.
-    """
+    """Optimizer steps in the whole run, at least one."""
     return max(1, round(config.epochs * steps_per_epoch(blocks, config)))
 
 
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
     """The batch of one step, from the seed and the step number alone, so that any step can be repeated.
-
-    Args:
-        step: from 0.
-        blocks: token ids, shape (blocks, tokens), or examples.
-        config: has the batch size and the seed.
 
     Returns:
         Token ids, shape (batch, tokens), or examples as long as the longest of them; each row comes once in an epoch.
@@ -377,11 +325,6 @@ def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
     """Linear warm-up, then the schedule down towards zero.
-
-    Args:
-        step: from 0.
-        total: steps in the run.
-        config: has the warm-up and the schedule.
 
     Returns:
         Between 0 and 1, to be multiplied by the learning rate.
@@ -401,13 +344,6 @@ def check_settings(
     validation: Batch | None = None,
 ) -> None:
     """Refuse settings or data that cannot train, before any work.
-
-    Args:
-        model: with a strategy applied.
-        blocks: token ids, shape (blocks, tokens), or examples.
-        config: what to train towards.
-        plan: how to carry out a step.
-        validation: of the same kind.
 
     Raises:
         ValueError: one line, with what was given and what was expected.

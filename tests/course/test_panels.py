@@ -13,8 +13,8 @@ import course
 from course.lessons import WIDGET, without_views
 from course.panels import fitting, inside, ladder, real_model, strategies, training, views
 from course.panels.training import Run
-from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
+from tlkit.fitting.fallback import FallbackLog
 from tlkit.models import load_model
 from tlkit.settings import Plan, Profile
 from tlkit.steps import mean_loss

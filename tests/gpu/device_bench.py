@@ -9,7 +9,6 @@ import torch
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import Device, probe
 from tlkit.evidence.learning_rates import default_rates
-from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.memory import VirtualDevice
 from tlkit.models import load_model
 from tlkit.models.loading import LoadedModel
@@ -96,8 +95,8 @@ class Bench:
     def run(self, model, config, plan=None, device=None, host=None) -> Run:
         """Bring a model of `adapted` to the device, train it there and score it."""
         device, plan = device or self.device, plan or Plan()
-        with device_context(device):
-            move_to_device(model, device)
+        with device.counting():
+            device.place(model)
             state = new_state(model, config, host or device.host)
             state.apply_plan(plan)
             records = list(training_steps(state, self.blocks, config))

@@ -9,7 +9,6 @@ from device_bench import bench_for
 
 from tlkit.devices import probe
 from tlkit.distributed import joined, train_together
-from tlkit.fitting.placement import move_to_device
 
 
 def main(kind, tokens, file):
@@ -21,7 +20,7 @@ def main(kind, tokens, file):
         for sharding in ("ddp", "fsdp"):
             model, config = bench.adapted("full"), bench.config("full")
             if sharding == "ddp":
-                move_to_device(model, bench.device)
+                bench.device.place(model)
             result = train_together(accelerator, model, bench.blocks, config, sharding=sharding)
             found[sharding] = result.history.loss.tolist()
         if accelerator.is_main_process:

@@ -5,11 +5,9 @@ import pytest
 import torch
 from device_bench import ROWS, STEPS, largest_gap
 
-from tlkit.fitting.attempts import FallbackLog
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import train_with_fallback
+from tlkit.fitting.fallback import FallbackLog, train_with_fallback
 from tlkit.fitting.ladder import LADDER
-from tlkit.fitting.placement import move_to_device
 from tlkit.memory import VirtualDevice, track_memory
 from tlkit.settings import Plan
 
@@ -49,7 +47,7 @@ def test_estimate_of_tensors(bench, record_property, strategy, plan):
         counted = VirtualDevice(bench.device.name, bench.device.budget)
         bench.run(model, config, FULL[plan], counted)
     else:
-        move_to_device(model, bench.device)
+        bench.device.place(model)
         with track_memory(model) as counted:
             bench.run(model, config, FULL[plan], host=counted.host)
     tolerance = KERNELS if bench.is_real else TENSORS
@@ -135,7 +133,7 @@ def _walk_down(bench, most, log):
         return result.history, home, card.current
     before, model = counters.held(bench.device), bench.adapted("full")
     # Loaded without a limit, so that what fails is a step: loading has no rung but the last.
-    move_to_device(model, bench.device)
+    bench.device.place(model)
     with counters.limited(bench.device, most):
         result = train_with_fallback(model, bench.blocks, config, device=bench.device, **settings)[0]
     home = next(model.parameters()).device.type == bench.device.kind
@@ -151,7 +149,7 @@ def _unlimited(bench):
         losses = bench.run(model, config, device=card).losses[:-1]
         return losses, sum(parameter.nbytes for parameter in model.parameters()), card.peak
     bench.run(bench.adapted("full"), config)  # loads kernels, which keep what they took
-    move_to_device(model, bench.device)
+    bench.device.place(model)
     counters.give_back(bench.device.kind)
     loaded = counters.reserved(bench.device)
     return bench.run(model, config).losses[:-1], loaded, counters.reserved(bench.device)

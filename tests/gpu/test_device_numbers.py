@@ -13,7 +13,6 @@ from device_bench import ROUNDINGS, STEPS, largest_gap
 
 from tlkit import training
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.fitting.placement import device_context, move_to_device
 from tlkit.models import generate
 from tlkit.models.generation import PROMPTS, prompt_tokens
 from tlkit.quantization import dequantized
@@ -34,7 +33,7 @@ def test_arithmetic(bench, record_property):
     """
     draws = torch.Generator().manual_seed(0)
     left, right = (torch.randn(shape, generator=draws) for shape in ((256, TERMS), (TERMS, 256)))
-    with device_context(bench.device):
+    with bench.device.counting():
         found = (left.to(bench.device.torch) @ right.to(bench.device.torch)).cpu().double()
     exact, size = left.double() @ right.double(), left.double().abs() @ right.double().abs()
     unit = torch.finfo(torch.float32).eps / 2
@@ -80,8 +79,8 @@ def test_four_bits(bench, record_property):
     pytest.importorskip("bitsandbytes", exc_type=ImportError)
     there = bench.adapted("full")  # plain weights, which are brought to the device and quantised there
     originals = {name: weight.detach().clone() for name, weight in there.named_parameters()}
-    with device_context(bench.device):
-        move_to_device(there, bench.device)
+    with bench.device.counting():
+        bench.device.place(there)
         there = apply_strategy(there, "qlora").model
         error, size = _rounding_error(there, originals), _packed_bytes(there)
     here = bench.adapted("qlora")
@@ -106,8 +105,8 @@ def _go_on(bench, folder, device, until):
     """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
     model, config, run_log = bench.adapted("full"), bench.config("full"), training.RunLog()
     saved = Checkpoints(folder, identity_of(model, [bench.blocks], {"run": "on a device"}))
-    with saved.hold(resume=True), device_context(device):
-        move_to_device(model, device)
+    with saved.hold(resume=True), device.counting():
+        device.place(model)
         state = new_state(model, config, device.host)
         training.restore(saved, state, run_log)
         begun = state.step
@@ -120,13 +119,13 @@ def test_generation(bench, record_property):
     """The likeliest token each time is the one that the processor writes, and the logits behind it agree."""
     there, here, tokenizer = bench.adapted("full"), bench.adapted("full"), bench.loaded.tokenizer
     expected, gap, narrowest = [], 0.0, float("inf")
-    with device_context(bench.device):
-        move_to_device(there, bench.device)
+    with bench.device.counting():
+        bench.device.place(there)
         texts = generate(there, tokenizer, PROMPTS, new_tokens=NEW_TOKENS)
     for prompt in PROMPTS:
         ids, margin = _written_by_hand(here, prompt_tokens(tokenizer, prompt))
         logits = _logits(here, ids)
-        with device_context(bench.device):
+        with bench.device.counting():
             gap = max(gap, float((_logits(there, ids) - logits).abs().max()))
         narrowest = min(narrowest, margin)
         expected.append(tokenizer.decode(ids, skip_special_tokens=True))

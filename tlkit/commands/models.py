@@ -192,7 +192,6 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     from tlkit.evidence.answering import answer, exact_match, refuse_references
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
-    from tlkit.fitting.placement import move_to_device
     from tlkit.models import agreed_classes, load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
@@ -208,7 +207,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
     if asked:
         encode_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat)  # refuses before the work is done
-    move_to_device(loaded.model, device)
+    device.place(loaded.model)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
         measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part).figures
@@ -264,7 +263,6 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     written, and why no more, is said for each prompt.
     """
     from tlkit.devices import probe
-    from tlkit.fitting.placement import move_to_device
     from tlkit.models import chat_tokens, continue_tokens, load_model, prompt_tokens
 
     if options.system and not options.chat:
@@ -273,7 +271,7 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     device, loaded = probe(), load_model(options.model)
     encode = partial(chat_tokens, system=options.system) if options.chat else prompt_tokens
     encoded = [encode(loaded.tokenizer, prompt) for prompt in options.prompt]
-    move_to_device(loaded.model, device)
+    device.place(loaded.model)
     settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
     # One at a time, so that a sample does not depend on the other prompts.
     written = [continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)[0] for ids in encoded]

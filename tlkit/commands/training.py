@@ -207,7 +207,6 @@ def _train(
     from tlkit.distributed import train_together
     from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
     from tlkit.evidence.gradient_flow import check_gradient_flow
-    from tlkit.fitting.placement import move_to_device
     from tlkit.reports.model_card import write_card
     from tlkit.training import total_steps, train
 
@@ -215,7 +214,7 @@ def _train(
     expected, problems = expectations_of(options.expect), ()
     model, first, checkpoints = ready.report.model, _writes(accelerator), options.output / "checkpoints"
     if sharding != "fsdp":  # which brings its parts there, for the whole may be too large
-        move_to_device(model, device)
+        device.place(model)
     before = _score("before training", ready, corpus, scoring) if first else None
     if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
         write_run_file(options.output / RUN_FILE, _settings(used), _circumstances(device, ready))
@@ -262,14 +261,13 @@ def _reload_problem(trained: _Ready, used: tuple, corpus: "Corpus", device: "Dev
     """How a fresh model with the newest checkpoint differs from the trained one; empty where it does not."""
     import torch
 
-    from tlkit.fitting.placement import move_to_device
     from tlkit.steps import mean_loss
     from tlkit.training import train
 
     options, scoring, config, plan = used
     fresh = _prepare(options, scoring.task, config, corpus, corpus, trained.classes)
     models = [ready.report.model for ready in (trained, fresh)]
-    move_to_device(models[1], device)
+    device.place(models[1])
     saved = {"checkpoint_dir": options.output / "checkpoints", "resume": True}
     train(models[1], fresh.blocks, config, plan=plan, validation=fresh.validation, **saved)
     weights = ([p for p in model.parameters() if p.requires_grad] for model in models)

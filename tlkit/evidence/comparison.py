@@ -33,7 +33,7 @@ from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rat
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.evidence.tasks import TASKS, opening_of
 from tlkit.evidence.tuning import SHORT_STEPS, tune
-from tlkit.fitting.attempts import FallbackLog
+from tlkit.fitting.fallback import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.names import CONTROL, ZERO_SHOT

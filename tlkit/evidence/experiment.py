@@ -22,9 +22,7 @@ from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Task, account, limited
 from tlkit.examples import Batch, tensors_in
-from tlkit.fitting.attempts import FallbackLog
-from tlkit.fitting.fallback import evaluate_with_fallback, train_with_fallback
-from tlkit.fitting.placement import device_context, move_to_device
+from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, meta_model
@@ -245,8 +243,8 @@ def run_strategy(
     window = {"context": context, "stride": min(experiment.stride, context)}
     score = partial(experiment.score, report.model, window=window, progress=progress)
     if not experiment.fallback:
-        with device_context(device):
-            move_to_device(report.model, device)
+        with device.counting():
+            device.place(report.model)
             with _prefix_kept(experiment, report.model, blocks, config):
                 result = train(report.model, blocks, config, plan=plan, progress=progress)
         return report, result, {name: score(documents=part) for name, part in texts.items()}

@@ -11,8 +11,7 @@ import torch
 from tlkit.evidence.experiment import Experiment
 from tlkit.evidence.questions import Answers, Question, answer_questions
 from tlkit.evidence.tasks import Measured
-from tlkit.fitting.attempts import FallbackLog
-from tlkit.fitting.fallback import evaluate_with_fallback
+from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode

@@ -1,32 +1,86 @@
 """Survive running out of memory: the same step again, carried out with less, and no step lost or repeated."""
 
+import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
+import pandas as pd
 import torch
 
 from tlkit.devices import Device, probe
-from tlkit.examples import Batch
-from tlkit.fitting.attempts import FallbackLog
+from tlkit.examples import Batch, shape_of
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.ladder import LADDER, Rung, descend
-from tlkit.fitting.out_of_memory import catch_out_of_memory
-from tlkit.fitting.placement import (
-    device_context,
-    memory_for,
-    move_to_device,
-    peak_of,
-    refuse_what_the_host_cannot_hold,
-    reset_peak,
-)
+from tlkit.fitting.out_of_memory import Failure, catch_out_of_memory
+from tlkit.fitting.trace import CannotEstimate
 from tlkit.jobs import SILENT, Part, reported
 from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
+from tlkit.names import HOST
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
 from tlkit.training import RunLog, TrainingResult, check_settings, new_state, run_steps, training_steps
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One try: what was done where, or where it failed and what for.
+
+    Attributes:
+        action: "estimate", "loading", "training", "validation", or what else was tried.
+        device: where.
+        rung: how, a name of `LADDER` or "as planned".
+        first_step: the first optimizer step of this try, from 1.
+        steps_done: how many it finished.
+        failed_in: the part that failed; empty where none did.
+        bytes_asked: of the allocation that failed, NaN where unknown.
+        bytes_available: that were free then, NaN where unknown.
+        peak: most bytes held on the device, NaN where unknown.
+        seconds: that its steps took.
+        changes_numerics: True where its result is not that of the plan asked for, beyond the order of additions.
+        error: what was said when it failed.
+        note: what else there is to know about the rung.
+    """
+
+    action: str
+    device: str
+    rung: str
+    first_step: int = 0
+    steps_done: int = 0
+    failed_in: str = ""
+    bytes_asked: float = math.nan
+    bytes_available: float = math.nan
+    peak: float = math.nan
+    seconds: float = math.nan
+    changes_numerics: bool = False
+    error: str = ""
+    note: str = ""
+
+
+@dataclass
+class FallbackLog:
+    """Every attempt, in order."""
+
+    attempts: list[Attempt] = field(default_factory=list)
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """A row for each attempt, a column for each of its attributes."""
+        return pd.DataFrame([vars(attempt) for attempt in self.attempts], columns=list(Attempt.__dataclass_fields__))
+
+    def add(
+        self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
+    ) -> None:
+        """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
+        where = HOST if rung.plan.train_on_host or rung.name == "on the host" else device.name
+        row = Attempt(action, where, rung.name, changes_numerics=rung.changes_numerics, note=rung.note)
+        if failure is not None:
+            sizes = {"bytes_asked": failure.bytes_asked, "bytes_available": failure.bytes_available}
+            row = replace(row, failed_in=failure.failed_in, error=failure.message, **sizes)
+        self.attempts.append(replace(row, **more))
 
 
 def train_with_fallback(
@@ -71,7 +125,7 @@ def train_with_fallback(
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
-    with device_context(device), reported(progress, "training") as part:
+    with device.counting(), reported(progress, "training") as part:
         part.step(0, 0, "estimating what a step needs")
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order)
@@ -82,7 +136,8 @@ def train_with_fallback(
         score = None if validation is None else lambda: _score(state, validation, rows, device, log)
         result = run_steps(steps, state, len(blocks), config, RunLog(), progress=part, score=score)
         if isinstance(device, VirtualDevice):
-            result = replace(result, peak_memory=int(log.last("training").peak))
+            training = [attempt for attempt in log.attempts if attempt.action == "training"]
+            result = replace(result, peak_memory=int(training[-1].peak))
         if state.plan.train_on_host and not state.plan.evaluate_on_host:
             catch_out_of_memory(lambda: move_weights(model, device.torch))
     return result, log
@@ -100,9 +155,10 @@ def _first_rung(
     Raises:
         MemoryError: with numbers, where none fits.
     """
-    rung, available = next(rungs), memory_for(model, device)
+    rung, available = next(rungs), device.room_for(model)
     while rung.estimate is not None and rung.estimate > available:
-        log.foreseen(rung, device, available)
+        needs = f"needs {in_units(rung.estimate)}, {in_units(available)} are there"
+        log.add("estimate", device, rung, Failure("not tried", rung.estimate, available, needs))
         lower = next(rungs, None)
         if lower is None:
             raise MemoryError(
@@ -111,15 +167,32 @@ def _first_rung(
             )
         rung = lower
     if not rung.plan.train_on_host:
-        failure, _ = catch_out_of_memory(lambda: move_to_device(model, device))
+        failure, _ = catch_out_of_memory(lambda: device.place(model))
         if failure is not None:
-            log.tried("loading", device, rung, failure)
+            log.add("loading", device, rung, failure)
             move_weights(model, CPU, device.host)
             name = "everything on the host"
             other_draws = device.torch != CPU and draws_random_numbers(model)
             changes = rung.changes_numerics or other_draws
             rung = Rung(name, LADDER[name](rung.plan, len(batch)), changes_numerics=changes)
     return rung
+
+
+def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan) -> None:
+    """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
+    if not plan.train_on_host:
+        return
+    there = replace(plan, train_on_host=False, evaluate_on_host=False)
+    try:
+        needed = estimate_memory(model, **shape_of(batch), plan=there).resident
+    except CannotEstimate:
+        return
+    free = probe("cpu").room_for(model)
+    if needed > free:
+        raise MemoryError(
+            f"training on the host needs {in_units(needed)} and {in_units(free)} of its memory are free: use a "
+            "strategy with less to train, a smaller model, or shorter blocks"
+        )
 
 
 def steps_with_fallback(
@@ -132,29 +205,19 @@ def steps_with_fallback(
     log: FallbackLog,
     progress: Part = SILENT,
 ) -> Iterator[StepRecord]:
-    """Take the steps of `training_steps`, going down the rungs while memory runs out.
-
-    Args:
-        state: with the model where `rung` wants it.
-        blocks: token ids, shape (blocks, tokens), or examples.
-        config: what to train towards.
-        rung: the first.
-        rungs: those below it.
-        device: where to train.
-        log: gets a row for each rung.
-        progress: is told each rung.
+    """Take the steps of `training_steps`, going down from `rung` to the `rungs` below while memory runs out.
 
     Raises:
         MemoryError: after the last rung.
     """
     while True:
         with device.host():
-            refuse_what_the_host_cannot_hold(state.model, blocks[: config.batch_size], rung.plan)
+            _refuse_small_host(state.model, blocks[: config.batch_size], rung.plan)
         state.apply_plan(rung.plan)
         progress.go_on("" if rung.name == "as planned" else rung.name)
         steps = training_steps(state, blocks, config)
         first, seconds, failure = state.step, 0.0, None
-        reset_peak(device)
+        device.reset_peak()
         try:
             while True:
                 begun = time.perf_counter()
@@ -165,7 +228,7 @@ def steps_with_fallback(
                 yield record
         finally:
             taken = {"first_step": first + 1, "steps_done": state.step - first}
-            log.tried("training", device, rung, failure, **taken, seconds=seconds, peak=peak_of(device))
+            log.add("training", device, rung, failure, **taken, seconds=seconds, peak=device.peak)
         if failure is None:
             return
         lower = next(rungs, None)
@@ -224,7 +287,7 @@ def evaluate_with_fallback(
         MemoryError: where one row at a time is too much, and the device was the host.
     """
     device, log = device or probe(), log if log is not None else FallbackLog()
-    with device_context(device):
+    with device.counting():
         on_device = True
         try:
             if weights_on_host:
@@ -233,7 +296,7 @@ def evaluate_with_fallback(
             for size in [batch_size >> halvings for halvings in range(batch_size.bit_length())] if on_device else ():
                 failure, result = catch_out_of_memory(lambda: action(size))  # noqa: B023 - called at once
                 if failure is not None or size != batch_size:
-                    log.tried(name, device, Rung(f"batches of {size}", Plan()), failure)
+                    log.add(name, device, Rung(f"batches of {size}", Plan()), failure)
                 if failure is None:
                     return result
             if not device.has_host:
@@ -242,7 +305,7 @@ def evaluate_with_fallback(
             move_weights(model, CPU, device.host)
             with device.host():
                 result = action(1)
-            log.tried(name, device, Rung("on the host", Plan()))
+            log.add(name, device, Rung("on the host", Plan()))
             return result
         finally:
             if weights_on_host:

@@ -63,9 +63,6 @@ def bf16_is_faster(device: Device | VirtualDevice) -> bool:
 
     Real devices are measured. A virtual card counts as one of today's cards, which compute in bf16 natively, although
     its products are really carried out by this machine's processor.
-
-    Args:
-        device: real or virtual.
     """
     return isinstance(device, VirtualDevice) or bf16_pays(device)
 
@@ -81,13 +78,6 @@ def descend(
 
     Without `order`, only those that should need less; where that cannot be estimated, all of them. On a device that
     is slower in bf16, that rung comes after all others that leave the step on the device.
-
-    Args:
-        model: what is trained, with its weights, not yet on the device if it may be too large for it.
-        batch: the blocks of one optimizer step, shape (blocks, tokens), or examples.
-        plan: what was asked for.
-        device: where to train.
-        order: names of rungs, to be tried in this order and without an estimate.
     """
     names = list(order) if order is not None else _usual_order(device)
     slow = "bf16 autocast" in names and not bf16_is_faster(device)
@@ -115,14 +105,7 @@ def descend(
 
 
 def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, Plan], Rung]) -> Iterator[Rung]:
-    """Go down the ladder from a plan: yield it, then every rung that is not known to save less than 1%.
-
-    Args:
-        plan: what was asked for.
-        batch: blocks in a step.
-        names: of rungs, in their order.
-        rung_of: makes a rung from its name and its plan, with an estimate where there is one.
-    """
+    """Go down the ladder from a plan: yield it, then every rung that is not known to save less than 1%."""
     rung = rung_of("as planned", plan)
     yield rung
     for name in names:

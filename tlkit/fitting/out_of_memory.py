@@ -34,9 +34,6 @@ class Failure:
 def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
     """Call `action`, and let go of all that it held if it runs out of memory.
 
-    Args:
-        action: called without arguments; every other exception of it passes through.
-
     Returns:
         (None, what it returned), or (what it ran out of memory for, None).
     """

@@ -102,14 +102,6 @@ def trace_step(
 
     It is not the very first step of a training: the optimizer's state is there already.
 
-    Args:
-        model: on any device, the meta device too; it is left as it is.
-        shape: blocks and tokens of the batch.
-        plan: how the step is carried out.
-        optimizer: "adamw" or "sgd".
-        evaluation: windows and tokens of an evaluation that follows, or None.
-        layout: of the rows, see `Examples`; "mixed" for blocks of running text.
-
     Returns:
         For each phase the bytes by category at its peak; empty where nothing is on the device.
 
@@ -140,17 +132,7 @@ def train_one_step(
     around: Callable[[nn.Module], AbstractContextManager] = nullcontext,
     layout: str = "mixed",
 ) -> None:
-    """Take a step that is not the first, so that the optimizer's state is there already.
-
-    Args:
-        model: whose tensors `trace` holds; it is changed.
-        shape: blocks and tokens of the batch.
-        plan: how the step is carried out.
-        optimizer: "adamw" or "sgd".
-        trace: is told of phases, gradients and the optimizer's state.
-        around: makes a context for the passes through the model.
-        layout: of the rows.
-    """
+    """Take a step that is not the first, so that the optimizer's state is there already."""
     state = TrainingState(model, optimizer=optimizer, host=trace.host)
     for parameter in state.parameters:
         parameter.grad = torch.zeros_like(parameter)

@@ -64,9 +64,6 @@ def set_groups(model: nn.Module, groups: Iterable[ParameterGroup]) -> None:
 def groups_of(model: nn.Module) -> list[TrainedGroup]:
     """What is trainable in a model, group by group; one group where nothing else was said.
 
-    Args:
-        model: with a strategy applied.
-
     Returns:
         The groups in the order given; weights in none of them come first.
     """
@@ -83,12 +80,7 @@ def groups_of(model: nn.Module) -> list[TrainedGroup]:
 
 @contextmanager
 def as_in_phase(model: nn.Module, begins: float) -> Iterator[None]:
-    """Inside, only what is trained from that share of the run on, or from before, is trainable.
-
-    Args:
-        model: with a strategy applied, as it is before training.
-        begins: of a group.
-    """
+    """Inside, only what is trained from that share of the run on, or from before, is trainable."""
     waiting = [p for group in groups_of(model) if group.begins > begins for p in group.parameters]
     try:
         for parameter in waiting:
@@ -100,9 +92,5 @@ def as_in_phase(model: nn.Module, begins: float) -> Iterator[None]:
 
 
 def in_phases(model: nn.Module) -> bool:
-    """True where some weights begin to be trained later than others.
-
-    Args:
-        model: with a strategy applied.
-    """
+    """True where some weights begin to be trained later than others."""
     return any(group.begins for group in getattr(model, "parameter_groups", ()))

@@ -9,12 +9,6 @@ from tlkit.models.adapters import base_model
 def find_blocks(model: nn.Module) -> nn.ModuleList:
     """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
 
-    Args:
-        model: a transformers model.
-
-    Returns:
-        The blocks, the first one next to the embedding.
-
     Raises:
         ValueError: naming the architecture, where there is no such list, or where the parts of the blocks are in
             several lists side by side.
@@ -79,9 +73,6 @@ def is_norm(module: nn.Module) -> bool:
 
 def longest_input(model: nn.Module) -> int | None:
     """The most tokens that a model can read at once, by its configuration.
-
-    Args:
-        model: a transformers model, also in peft's wrapper.
 
     Returns:
         Tokens; None where the architecture sets no limit (ALiBi, recurrent models).

@@ -12,12 +12,7 @@ NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, Key
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was.
-
-    Args:
-        model: changed in place, and back.
-        training: which mode.
-    """
+    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -28,35 +23,19 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in.
-
-    Args:
-        model: changed in place, and back.
-    """
+    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in."""
     return mode(model, training=False)
 
 
 @torch.no_grad()
 def logits_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Logits in fp32, without dropout.
-
-    Args:
-        model: a causal language model.
-        ids: tokens, shape (rows, tokens), on the model's device.
-
-    Returns:
-        Shape (rows, tokens, vocabulary).
-    """
+    """Logits in fp32, without dropout."""
     with evaluation_mode(model):
         return model(input_ids=ids, use_cache=False).logits.float()
 
 
 def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
     """How far any logit moved.
-
-    Args:
-        before: logits, some of which may be masked by infinity.
-        after: logits of the same shape.
 
     Returns:
         In standard deviations of the logits before.
@@ -67,9 +46,6 @@ def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
 
 def rounding(model: nn.Module) -> float:
     """The largest change of a logit that another order of sums explains, in standard deviations of all logits.
-
-    Args:
-        model: whose weights say how precise it is.
 
     Returns:
         A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.

@@ -63,12 +63,6 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
     Where a strategy trains in phases, a later one begins its passes lower down. What it needs is kept while the first
     phase computes it, so that the blocks that are frozen in all phases but the last are computed once for all of them.
 
-    Args:
-        model: with its strategy applied, on one device.
-
-    Yields:
-        What is kept, with its counts.
-
     Raises:
         NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained already,
             what is below draws random numbers (dropout), or blocks hand on more than hidden states.
@@ -136,12 +130,6 @@ def frozen_blocks(model: nn.Module) -> int:
 
     The model itself is asked, by two passes over a few tokens, as in training: what enters a block must carry no
     gradient and not change between them.
-
-    Args:
-        model: with its strategy applied.
-
-    Returns:
-        How many, at least 1.
 
     Raises:
         NoFrozenPrefix: with the reason, where not even the first block is so.

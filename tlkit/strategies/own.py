@@ -20,9 +20,6 @@ def load_plugin(path: str | Path) -> list[str]:
 
     It is a program like any other, and can do whatever you can: load only what you have read.
 
-    Args:
-        path: a file that uses `@strategy("name")`.
-
     Returns:
         The names of the strategies that it defines.
 
@@ -54,9 +51,6 @@ def load_plugin(path: str | Path) -> list[str]:
 def sha256_of_own(name: str) -> str | None:
     """The SHA-256 of the source of a strategy that a reader has added: a run with another source is another run.
 
-    Args:
-        name: of a strategy.
-
     Returns:
         Of one from a file, that of the whole file. Of one from a notebook, that of its function alone: constants and
         other functions that it uses are no part of it, so what changes them belongs into a file. None for one of this
@@ -72,11 +66,6 @@ def sha256_of_own(name: str) -> str | None:
 
 def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> object:
     """What the function of a strategy returns.
-
-    Args:
-        name: of `STRATEGIES`.
-        model: of which everything is frozen; it is changed.
-        options: of the strategy.
 
     Raises:
         ValueError: where a strategy of the reader's own raises anything but a lack of memory; names it, the line and

@@ -14,13 +14,6 @@ FEW, MANY = 8, 256  # tokens
 def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
     """Let an adapted model read a few tokens, and look what of the adapter its output depends on.
 
-    Args:
-        model: peft's wrapper, with the strategy applied. On paper there is nothing to compute with.
-        strategy: its name, for the messages.
-
-    Returns:
-        A sentence where trainable tensors of the adapter took no part; most often none.
-
     Raises:
         ValueError: where the model cannot be computed any more, or where nothing that was added takes part.
     """
@@ -63,11 +56,7 @@ def _left_out(model: nn.Module, added: dict[str, nn.Parameter], most: int) -> li
 
 
 def passed_over(adapted: nn.Module) -> tuple[str, ...]:
-    """A sentence where matrices of the blocks, often those of experts, have no adapter beside them.
-
-    Args:
-        adapted: peft's wrapper, with an adapter that was to be beside all linear layers.
-    """
+    """A sentence where matrices of the blocks, often those of experts, have no adapter beside them."""
     blocks = find_blocks(adapted.get_base_model())
     wrappers = [module for module in blocks.modules() if wrapped_by(module) is not None]
     within = {id(parameter) for wrapper in wrappers for parameter in wrapper.parameters()}
@@ -81,11 +70,7 @@ def passed_over(adapted: nn.Module) -> tuple[str, ...]:
 
 
 def left_unpacked(adapted: nn.Module) -> tuple[str, ...]:
-    """A sentence where matrices of the blocks, often those of experts, stay as large as they were beside 4-bit ones.
-
-    Args:
-        adapted: peft's wrapper around a model with 4-bit layers.
-    """
+    """A sentence where matrices of the blocks, often those of experts, stay as large as they were beside 4-bit ones."""
     names = adapter_names(adapted)
     added = {id(p) for name, p in adapted.named_parameters() if name in names}
     blocks = [(n, p) for n, p in find_blocks(adapted.get_base_model()).named_parameters() if id(p) not in added]

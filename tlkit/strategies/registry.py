@@ -32,9 +32,6 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
         name: letters, digits and underscores, for the command line and for tables.
         family: leave it out; it groups the strategies of this package.
 
-    Returns:
-        A decorator, which returns the function as it is.
-
     Raises:
         ValueError: for a name that is taken or cannot be typed, or a function that could not be called.
     """
@@ -80,10 +77,6 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
 def dtype_of_weights(name: str, precision: str) -> torch.dtype:
     """The dtype in which a model's own weights are kept, where a step computes in `precision`.
 
-    Args:
-        name: of `STRATEGIES`, or of a baseline.
-        precision: "fp32" or "bf16".
-
     Returns:
         bf16 for weights that stay frozen beside adapters, which peft keeps in fp32; otherwise fp32, because the small
         steps of a training are lost in the rounding of bf16.
@@ -94,10 +87,6 @@ def dtype_of_weights(name: str, precision: str) -> torch.dtype:
 
 def check_strategy(name: str, options: dict[str, object]) -> None:
     """Refuse an unknown strategy and options that it does not have, before there is a model.
-
-    Args:
-        name: of `STRATEGIES`.
-        options: its options by name, with values as a Python caller or YAML gives them.
 
     Raises:
         ValueError: naming what was given and what was expected.

@@ -71,15 +71,7 @@ class StrategyReport:
 
 
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
-    """Count what is trainable now, per component; shared (tied) tensors are counted once.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-        strategy: a name for the report.
-
-    Returns:
-        The counts.
-    """
+    """Count what is trainable now, per component; shared (tied) tensors are counted once."""
     parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
     base = base_model(model)
     owners = component_of(base)
