@@ -11,13 +11,12 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.examples import Batch, Examples, as_examples, tensors_in
+from tlkit.examples import Batch, Examples, as_examples, refuse_examples, tensors_in
 from tlkit.files import CheckpointError
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import Host, MemoryTrack, freed_memory_kept
-from tlkit.models.adapters import base_model, refuse_plan
-from tlkit.models.example_checks import refuse_examples
+from tlkit.models.adapters import base_model, class_count, refuse_plan
 from tlkit.models.parts import longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
@@ -369,7 +368,7 @@ def check_settings(
                 "was another tokenizer used?"
             )
         if isinstance(part, Examples):
-            refuse_examples(model, part, name)
+            refuse_examples(part, class_count(model), name)
 
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(

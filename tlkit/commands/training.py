@@ -232,7 +232,7 @@ def _adapted(options: TrainOptions, seed: int, task: "Task", classes: tuple[str,
     """The model with the strategy applied, its tokenizer, and the names of a classifier's classes in its own order."""
     import torch
 
-    from tlkit.examples.conversations import template_of
+    from tlkit.examples.answers import template_of
     from tlkit.fitting.estimate import DTYPES
     from tlkit.models import agreed_classes, check_save, load_model
     from tlkit.strategies import apply_strategy

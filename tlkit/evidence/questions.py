@@ -16,7 +16,8 @@ from torch.nn import functional
 
 from tlkit.corpus import document_opening
 from tlkit.evaluation import LOGITS_AT_ONCE
-from tlkit.examples.conversations import Conversation, end_tokens, parts_of
+from tlkit.examples.answers import end_tokens, parts_of
+from tlkit.examples.conversations import Conversation
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import evaluation_mode

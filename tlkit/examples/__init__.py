@@ -1,15 +1,14 @@
-"""What a model learns from beside running text: answers to questions, texts in a row, classes."""
+"""What a model learns from beside running text: answers to questions, and classes."""
 
 from tlkit.examples.batches import (
     IGNORED,
-    LAYOUTS,
-    PADDING,
     Batch,
     Examples,
     as_examples,
     inputs_of,
     labels_in,
     padding_token,
+    refuse_examples,
     shape_of,
     tensors_in,
 )

@@ -1,190 +1,202 @@
-"""Conversations as examples: the loss on the answers only, in rows that are padded or packed."""
+"""Conversations as tokens: put into a chat template, cut into what is only read and what is learned."""
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterator, Sequence
 
-import torch
+from jinja2 import TemplateError
 
-from tlkit.examples.batches import IGNORED, LAYOUTS, PADDING, Examples, padding_token
-from tlkit.examples.conversations import Conversation, end_tokens, parts_of
+from tlkit.corpus import refuse_special_tokens
+from tlkit.examples.batches import IGNORED, Examples, padded, padding_token
+from tlkit.examples.conversations import Conversation
 
-LEARN = ("answers", "everything")
+# For models whose tokenizer has no template, because they were made to continue texts.
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.role == 'assistant' %}{{ ' ' + message.content + eos_token }}"
+    "{% elif message.role == 'user' %}{{ 'Question: ' + message.content + '\\nAnswer:' }}"
+    "{% else %}{{ message.content + '\\n' }}{% endif %}"
+    "{% endfor %}"
+)
 
 
-def answer_examples(
-    conversations: Sequence[Conversation],
-    tokenizer,
-    *,
-    length: int | None = None,
-    layout: str = "padded",
-    learn: str = "answers",
-    ends: Iterable[int] = (),
-) -> Examples:
-    """Make examples of conversations, and refuse those from which a model would learn the wrong thing.
+def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: str = "answers") -> Examples:
+    """Make examples of conversations, one in each row, and refuse those from which the wrong thing would be learned.
 
     Args:
         conversations: to learn from.
         tokenizer: of the model; where it has no chat template, "Question: … Answer: …" is used.
-        length: tokens in a row; None for as many as the longest conversation has.
-        layout: "padded": a conversation in each row. "packed": as many as fit, each read as if it were alone. "mixed":
-            as many as fit, each of which sees those before it.
         learn: "answers", each up to its end token, or "everything", as of running text.
-        ends: tokens at which the model stops; by default those of `end_tokens`.
 
     Returns:
-        The examples, in the order given.
+        The examples, in the order given, in rows as long as the longest conversation.
 
     Raises:
-        ValueError: naming the conversation, see `refuse_answers`; or where it does not fit into a row, because cutting
-            it would cut its answer away.
+        ValueError: naming the conversation that begins twice, or whose answer has no end.
     """
-    for value, allowed, name in ((layout, LAYOUTS, "layout"), (learn, LEARN, "learn")):
-        if value not in allowed:
-            raise ValueError(f"{name}={value!r}: expected one of {', '.join(allowed)}")
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
-    stops = frozenset(ends) or end_tokens(tokenizer)
-    texts = []
+    ends, rows = end_tokens(tokenizer), []
     for conversation in conversations:
         ids, labels = [], []
-        for part, learned in parts_of(conversation, tokenizer, stops):
+        for part, learned in parts_of(conversation, tokenizer, ends):
             ids += part
             labels += part if learned or learn == "everything" else [IGNORED] * len(part)
-        if length is not None and len(ids) > length:
-            raise ValueError(
-                f"conversation {conversation.id!r} has {len(ids)} tokens, and a row {length}: its answer would be cut "
-                f"away. Expected rows of {len(ids)} tokens or more, or shorter conversations"
-            )
-        texts.append((ids, labels))
-    rows = [[number] for number in range(len(texts))]
-    if layout != "padded":
-        rows = _rows_that_fit([len(ids) for ids, _ in texts], length or max(len(ids) for ids, _ in texts))
-    examples = _stacked([[texts[number] for number in row] for row in rows], length, tokenizer, layout)
-    names = [[conversations[number].id for number in row] for row in rows]
-    refuse_answers(examples, tokenizer, names=names, ends=stops)
-    return examples
+        _refuse_tokens(conversation.id, ids, ends, tokenizer)
+        rows.append((ids, labels))
+    tokens = padded([ids for ids, _ in rows], padding_token(tokenizer))
+    mask = padded([[1] * len(ids) for ids, _ in rows], 0).bool()
+    return Examples(tokens, padded([labels for _, labels in rows], IGNORED), mask)
+
+
+def _refuse_tokens(name: str, ids: list[int], ends: frozenset[int], tokenizer) -> None:
+    if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
+        raise ValueError(
+            f"conversation {name!r}: it begins with {tokenizer.bos_token!r} twice: the chat template has written it, "
+            "and tokenising adds another"
+        )
+    last = max((place for place, token in enumerate(ids) if token in ends), default=0)
+    if behind := tokenizer.decode(ids[last + 1 :]).strip() if last else tokenizer.decode(ids[-8:]):
+        end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(ends))))
+        raise ValueError(
+            f"conversation {name!r}: its answer does not end with {end!r}, at which the model stops, but with "
+            f"{behind!r}: the model would never learn to stop. Does the chat template belong to this tokenizer?"
+        )
 
 
 def short_enough(
     conversations: Sequence[Conversation], tokenizer, length: int
 ) -> tuple[tuple[Conversation, ...], tuple[Conversation, ...]]:
-    """Tell the conversations that fit into a row whole from those that do not.
+    """The conversations of at most so many tokens, and those that are longer."""
+    fit, longer = [], []
+    for conversation in conversations:
+        size = sum(len(ids) for ids, _ in parts_of(conversation, tokenizer, frozenset()))
+        (fit if size <= length else longer).append(conversation)
+    return tuple(fit), tuple(longer)
+
+
+def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
+    """Cut a conversation into stretches of tokens that are only read and that are learned.
+
+    Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
+    there in use, in later turns too.
 
     Args:
-        conversations: to learn from.
+        conversation: to be learned from.
         tokenizer: of the model.
-        length: tokens in a row.
+        ends: tokens at which the model stops.
 
-    Returns:
-        Those that fit, and those that are longer.
-    """
-    fit = {
-        conversation.id: sum(len(ids) for ids, _ in parts_of(conversation, tokenizer, frozenset())) <= length
-        for conversation in conversations
-    }
-    kept = tuple(conversation for conversation in conversations if fit[conversation.id])
-    return kept, tuple(conversation for conversation in conversations if not fit[conversation.id])
-
-
-def refuse_answers(
-    examples: Examples,
-    tokenizer,
-    *,
-    names: Sequence[Sequence[str]] | None = None,
-    ends: Iterable[int] = (),
-) -> None:
-    """Refuse examples from which a model would learn no answer, or an answer without an end.
-
-    It goes by tokens and labels alone, so examples that another library has made can be asked about too.
-
-    Args:
-        examples: of conversations.
-        tokenizer: of the model.
-        names: of the texts in each row, for the message; by default the row is named.
-        ends: tokens at which the model stops; by default those of `end_tokens`.
+    Yields:
+        Token ids, and whether they are learned.
 
     Raises:
-        ValueError: naming the first text in which no token is learned, the last answer's end token carries no label
-            (because it is masked as padding, cut away, or not there), or that begins twice.
+        ValueError: naming the conversation, where the template refuses it, or makes other tokens of its beginning for
+            training than for use.
     """
-    stops = frozenset(ends) or end_tokens(tokenizer)
-    for row in range(len(examples)):
-        for text in range(int(examples.texts[row].max()) + 1):
-            here = (examples.texts[row] == text).nonzero().flatten()
-            behind = examples.tokens[row, int(here[-1]) + 1 :].tolist()
-            ids, labels = examples.tokens[row, here].tolist(), examples.labels[row, here].tolist()
-            problem = _problem_of(ids, labels, behind, stops, tokenizer, may_be_cut=names is None)
-            if problem:
-                name = f"row {row}" if names is None else f"conversation {names[row][text]!r}"
-                raise ValueError(f"{name}: {problem}")
-
-
-def _problem_of(
-    ids: list[int], labels: list[int], behind: list[int], stops: frozenset[int], tokenizer, *, may_be_cut: bool
-) -> str | None:
-    """What is wrong with one text, in words."""
-    if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
-        return (
-            f"it begins with {tokenizer.bos_token!r} twice: the chat template has written it, so tokenise its text "
-            "with add_special_tokens=False"
+    if conversation.tools and "tools" not in template_of(tokenizer):
+        raise ValueError(
+            f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
+            "model that was made to call functions, or --ignore-keys tools"
         )
-    learned = [place for place, label in enumerate(labels) if label != IGNORED and place > 0]
-    if not learned:
-        full = may_be_cut and not behind and not stops & set(ids[1:])
-        return "no token is learned" + (
-            ": the row is full before the answer begins, which was cut away; expected longer rows" if full else ""
-        )
-    last = learned[-1]
-    stop = max((place for place, token in enumerate(ids) if token in stops and place > 0), default=None)
-    if stop is not None and labels[stop] in stops and not tokenizer.decode(ids[stop + 1 :]).strip():
-        return None
-    following = [*ids[last + 1 :], *behind][:1]
-    end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(stops))))
-    if following and following[0] in stops:
-        if following[0] == tokenizer.pad_token_id:
-            return (
-                f"its end token {end!r} carries no label, because it is the padding token too and was masked with the "
-                "padding: the model would never learn to stop. Mask padding by its place, not by its token"
+    texts = ((f"conversation {conversation.id!r}", content) for _, content in conversation.messages)
+    refuse_special_tokens(texts, tokenizer)
+    written, answers = [], 0
+    for number, (role, _) in enumerate(conversation.messages):
+        answers += role == "assistant"
+        if role != "assistant" or number in conversation.only_read:
+            continue
+        messages, tools = conversation.messages[: number + 1], conversation.tools
+        try:
+            prompt = rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
+            whole = rendered(messages, tokenizer, answers_next=False, tools=tools)
+        except ValueError as error:
+            raise ValueError(f"conversation {conversation.id!r}: {error}") from error
+        if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
+            raise ValueError(
+                f"conversation {conversation.id!r}: the chat template of this model leaves out message {lost[0]} or a "
+                "part of it, so it would not be learned as it is: expected messages without that part, or another model"
             )
-        return f"its end token {end!r} carries no label: the model would never learn to stop"
-    if may_be_cut and last == len(ids) - 1 and not behind:
-        return f"its answer is cut away at the end of the row, so {end!r} is missing: expected longer rows"
-    shown = tokenizer.decode(ids[last + 1 :] or ids[last:])
-    return (
-        f"its answer does not end with {end!r}, at which the model stops, but with {shown!r}: the model would never "
-        "learn to stop. Does the chat template belong to this tokenizer?"
-    )
+        shown = token_ids(prompt, tokenizer)
+        answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
+        if answer is None or shown[: len(written)] != written:
+            raise ValueError(
+                f"conversation {conversation.id!r}: the chat template writes what comes before answer {answers} "
+                f"otherwise in training than in use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of "
+                'earlier answers, mark these with "weight": 0, so that only the last one is learned'
+            )
+        yield shown[len(written) :], False
+        last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
+        yield answer[:last], True
+        yield answer[last:], False  # such as a line break behind the end token, which nobody will ask for
+        written = shown + answer
 
 
-def _rows_that_fit(lengths: Sequence[int], length: int) -> list[list[int]]:
-    """Texts one after the other, each in the current row or, where it does not fit, in a new one."""
-    rows: list[list[int]] = []
-    used = length
-    for number, size in enumerate(lengths):
-        if used + size > length:
-            rows.append([])
-            used = 0
-        rows[-1].append(number)
-        used += size
-    return rows
+def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
+    """The tokens of an answer as a model would write them behind a prompt; None where they would be another text."""
+    together = token_ids(whole, tokenizer)
+    if together[: len(shown)] == shown:
+        return together[len(shown) :]
+    # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
+    separate = token_ids(answer, tokenizer)
+    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + separate, together)]
+    return separate if texts[0] == texts[1] else None
 
 
-def _stacked(
-    rows: Sequence[Sequence[tuple[list[int], list[int]]]], length: int | None, tokenizer, layout: str
-) -> Examples:
-    widest = length or max(sum(len(ids) for ids, _ in row) for row in rows)
-    padding = padding_token(tokenizer)
-    tokens = torch.full((len(rows), widest), padding, dtype=torch.long)
-    labels, texts = torch.full_like(tokens, IGNORED), torch.full_like(tokens, PADDING)
-    for number, row in enumerate(rows):
-        begin = 0
-        for text, (ids, learned) in enumerate(row):
-            place = slice(begin, begin + len(ids))
-            tokens[number, place], labels[number, place] = torch.tensor(ids), torch.tensor(learned)
-            texts[number, place] = text
-            begin += len(ids)
-    if layout == "packed":
-        # A text's first token is predicted by nothing: what is before it belongs to another text.
-        first = torch.ones_like(texts, dtype=torch.bool)
-        first[:, 1:] = texts[:, 1:] != texts[:, :-1]
-        labels[first] = IGNORED
-    return Examples(tokens, labels, texts, layout)
+def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
+    """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
+
+    They are the one that the chat template writes behind an answer, the tokenizer's end token, and those of the
+    model's generation settings. Published models often name only some of them in each place.
+    """
+    configured = getattr(generation_config, "eos_token_id", None)
+    configured = [configured] if isinstance(configured, int) else configured or ()
+    by_template = _end_by_template(tokenizer)
+    return frozenset(token for token in (*configured, tokenizer.eos_token_id, by_template) if token is not None)
+
+
+def _end_by_template(tokenizer) -> int | None:
+    """The special token that the chat template writes behind an answer."""
+    asked, answer = ("user", "question"), "answer"
+    try:
+        text = rendered([asked, ("assistant", answer)], tokenizer, answers_next=False)
+    except ValueError:  # what it refuses is said where a conversation of the reader's is at hand
+        return None
+    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+    behind = token_ids(text.rpartition(answer)[2].strip(), tokenizer)
+    return behind[0] if behind and behind[0] in special else None
+
+
+def template_of(tokenizer) -> str:
+    """The tokenizer's own chat template, or `PLAIN_TEMPLATE` ("Question: … Answer: …") where it has none."""
+    return tokenizer.chat_template or PLAIN_TEMPLATE
+
+
+def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
+    """The tokens that a model is shown before it answers messages; ValueError where the template refuses them."""
+    return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
+
+
+def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
+    """Messages in the chat template.
+
+    Args:
+        messages: pairs of role and content.
+        tokenizer: of the model.
+        answers_next: whether the text is to end where the model's answer begins.
+        tools: functions that may be called, each a description in JSON.
+
+    Raises:
+        ValueError: where the template refuses the messages.
+    """
+    given = [{"role": role, "content": content} for role, content in messages]
+    options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
+    if tools:
+        options["tools"] = [json.loads(tool) for tool in tools]
+    try:
+        return tokenizer.apply_chat_template(given, **options)
+    except TemplateError as error:
+        raise ValueError(f"the chat template of this model refuses it: {error}") from error
+
+
+def token_ids(text: str, tokenizer) -> list[int]:
+    """The tokens of a text that a template has made, which has all its special tokens in it."""
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []

@@ -1,13 +1,13 @@
-"""What a training step learns from where not every token counts: answers, packed texts, classes."""
+"""What a training step learns from where not every token counts: answers and classes, one text in each row."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.utils.rnn import pad_sequence
 
-LAYOUTS = ("padded", "packed", "mixed")
 IGNORED = -100  # the label of a token that nothing is learned from; what torch's cross entropy leaves out
-PADDING = -1  # the text that a token behind the last one belongs to
 
 
 @dataclass(frozen=True)
@@ -18,24 +18,18 @@ class Examples:
         tokens: ids, shape (rows, tokens).
         labels: for each token its own id, or `IGNORED`, shape (rows, tokens): the loss of a label is that of predicting
             it from the tokens before it. For classification the class of each row, shape (rows,).
-        texts: for each token the number of the text in its row that it belongs to, from 0, or `PADDING`; shape
-            (rows, tokens).
-        layout: "padded": a row has one text. "packed": it may have several, and each is read as if it were alone.
-            "mixed": it may have several, and each token attends to all before it, as in blocks of running text.
+        mask: false where a token is padding behind the text, shape (rows, tokens).
     """
 
     tokens: torch.Tensor
     labels: torch.Tensor
-    texts: torch.Tensor
-    layout: str = "padded"
+    mask: torch.Tensor
 
     def __post_init__(self):
-        if self.layout not in LAYOUTS:
-            raise ValueError(f"layout={self.layout!r}: expected one of {', '.join(LAYOUTS)}")
-        shapes = [tuple(part.shape) for part in (self.tokens, self.labels, self.texts)]
-        if self.tokens.ndim != 2 or self.texts.shape != self.tokens.shape or not self._labels_fit():
+        shapes = [tuple(part.shape) for part in (self.tokens, self.labels, self.mask)]
+        if len(shapes[0]) != 2 or shapes[2] != shapes[0] or shapes[1] not in (shapes[0], shapes[0][:1]):
             raise ValueError(
-                f"examples with tokens, labels and texts of shapes {', '.join(map(str, shapes))}: expected all of them "
+                f"examples with tokens, labels and mask of shapes {', '.join(map(str, shapes))}: expected all of them "
                 "(rows, tokens), or for classification labels of shape (rows,)"
             )
 
@@ -43,7 +37,7 @@ class Examples:
         return len(self.tokens)
 
     def __getitem__(self, rows: slice | torch.Tensor) -> "Examples":
-        return replace(self, tokens=self.tokens[rows], labels=self.labels[rows], texts=self.texts[rows])
+        return Examples(self.tokens[rows], self.labels[rows], self.mask[rows])
 
     @property
     def shape(self) -> torch.Size:
@@ -56,67 +50,47 @@ class Examples:
         return self.labels.ndim == 1
 
     def split(self, rows: int) -> list["Examples"]:
-        """Parts of at most so many rows.
-
-        Args:
-            rows: at least 1.
-        """
+        """Parts of at most so many rows."""
         return [self[begin : begin + rows] for begin in range(0, len(self), rows)]
 
     def to(self, device: torch.device) -> "Examples":
-        """The same on a device.
-
-        Args:
-            device: of the model that reads them.
-        """
-        moved = (part.to(device) for part in (self.tokens, self.labels, self.texts))
-        return Examples(*moved, self.layout)
+        """The same on a device."""
+        return Examples(self.tokens.to(device), self.labels.to(device), self.mask.to(device))
 
     def columns(self, end: int) -> "Examples":
-        """The same rows up to a column; classes stay.
-
-        Args:
-            end: the first column that is left out, counted from the end where it is negative.
-        """
+        """The same rows up to a column, counted from the end where it is negative; classes stay."""
         labels = self.labels if self.classifies else self.labels[:, :end]
-        return replace(self, tokens=self.tokens[:, :end], labels=labels, texts=self.texts[:, :end])
+        return replace(self, tokens=self.tokens[:, :end], labels=labels, mask=self.mask[:, :end])
 
     def trimmed(self) -> "Examples":
         """Without the columns that are padding in every row: what is left has the same loss, and costs less."""
-        return self.columns(int((self.texts != PADDING).sum(1).max()))
-
-    def _labels_fit(self) -> bool:
-        return self.labels.shape in (self.tokens.shape, self.tokens.shape[:1])
+        return self.columns(int(self.mask.sum(1).max()))
 
 
 Batch = torch.Tensor | Examples  # token ids of which all count, shape (blocks, tokens), or examples
 
 
 def as_examples(batch: Batch) -> Examples:
-    """Blocks of running text as examples: every token counts, and all in a row may see those before them.
-
-    Args:
-        batch: examples are returned as they are.
-    """
+    """Blocks of running text as examples in which every token counts; examples as they are."""
     if isinstance(batch, Examples):
         return batch
-    return Examples(batch, batch, batch.new_zeros(()).expand_as(batch), "mixed")
+    return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    """Rows of numbers as one tensor, filled up behind the shorter ones."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
 
 
 def padding_token(tokenizer) -> int:
-    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has.
-
-    Args:
-        tokenizer: of the model.
-    """
+    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def labels_in(batch: Batch) -> int:
     """How many losses a batch has: one for each token that counts, or for each row that has a class.
 
-    Args:
-        batch: token ids or examples. The first token of a row is only read, because nothing is before it.
+    The first token of a row is only read, because nothing is before it.
     """
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
@@ -128,42 +102,59 @@ def labels_in(batch: Batch) -> int:
 
 
 def tensors_in(batch: Batch) -> list[torch.Tensor]:
-    """All that decides what is learned from a batch, to be hashed.
-
-    Args:
-        batch: token ids or examples.
-    """
-    if not isinstance(batch, Examples):
-        return [batch]
-    return [batch.tokens, batch.labels, batch.texts, torch.tensor(LAYOUTS.index(batch.layout))]
+    """All that decides what is learned from a batch, to be hashed."""
+    return [batch.tokens, batch.labels, batch.mask] if isinstance(batch, Examples) else [batch]
 
 
 def shape_of(batch: Batch) -> dict[str, object]:
-    """What the memory of a step depends on, as `estimate_memory` is asked for it.
-
-    Args:
-        batch: token ids or examples.
-    """
-    return {"batch_size": len(batch), "sequence_length": batch.shape[1], "layout": as_examples(batch).layout}
+    """What the memory of a step depends on, as `estimate_memory` is asked for it."""
+    return {"batch_size": len(batch), "sequence_length": batch.shape[1]}
 
 
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
-    """What a model is called with, so that each text in a row is read as if it were alone.
+    """What a model is called with.
 
-    Behind the last token of a text there is only padding, which a causal model does not see: rows of one text need no
-    mask. A classifier gets one all the same, because it may read in both directions. Texts that share a row get
-    positions that begin anew. From these the model itself makes its masks, with a sliding window where it has one.
+    Behind the last token of a text there is only padding, which a causal model does not see: its rows need no mask. A
+    classifier gets one all the same, because it may read in both directions, and reads the class off the last token.
 
     Args:
         examples: on the model's device.
     """
-    tokens, texts = examples.tokens, examples.texts
     if examples.classifies:
-        return {"input_ids": tokens, "attention_mask": (texts != PADDING).long()}
-    if examples.layout != "packed":
-        return {"input_ids": tokens}
-    places = torch.arange(tokens.shape[1], device=tokens.device)
-    begins = torch.ones_like(texts, dtype=torch.bool)
-    begins[:, 1:] = texts[:, 1:] != texts[:, :-1]
-    begin = (places * begins).cummax(1).values  # of each token, the first one of its text
-    return {"input_ids": tokens, "position_ids": places - begin}
+        return {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}
+    return {"input_ids": examples.tokens}
+
+
+def refuse_examples(examples: Examples, classes: int | None, name: str = "examples") -> None:
+    """Refuse examples that a model cannot learn from.
+
+    Args:
+        examples: on any device.
+        classes: how many the model tells apart; None for a language model.
+        name: of the examples, for the message.
+
+    Raises:
+        ValueError: naming the row, where it has no label, one that is not its token's, or a class that the model does
+            not have.
+    """
+    if examples.classifies != (classes is not None):
+        labels, kind = ("classes", "each token") if examples.classifies else ("labels for tokens", "each row")
+        raise ValueError(f"{name} have {labels}: this model expects a label for {kind}")
+    if examples.classifies:
+        if (row := _first((examples.labels < 0) | (examples.labels >= classes))) is not None:
+            found = int(examples.labels[row])
+            raise ValueError(f"{name}, row {row}: class {found}: this model has classes 0 to {classes - 1}")
+        return
+    learned = examples.labels != IGNORED
+    if (row := _first(~learned[:, 1:].any(1))) is not None:
+        raise ValueError(f"{name}, row {row}: no token has a label, so nothing would be learned from it")
+    if (row := _first((learned & (examples.labels != examples.tokens)).any(1))) is not None:
+        raise ValueError(
+            f"{name}, row {row}: a label is not the token at its own place; expected labels that are not shifted, "
+            f"or {IGNORED} where nothing is learned"
+        )
+
+
+def _first(wrong: torch.Tensor) -> int | None:
+    places = wrong.nonzero()
+    return int(places[0]) if len(places) else None

@@ -1,14 +1,12 @@
-"""Conversations: read from a file, put into a chat template, and cut into what is only read and what is learned."""
+"""Conversations, read from files in the formats that people have."""
 
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import TemplateError
-
-from tlkit.corpus import SPLITS, Corpus, own_splits, refuse_special_tokens, split_documents
+from tlkit.corpus import SPLITS, Corpus, own_splits, split_documents
 from tlkit.rows import read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
@@ -18,14 +16,6 @@ SHAREGPT = {"human": "user", "gpt": "assistant"}
 FORMATS = (("messages",), ("conversations",), ("prompt", "completion"), ("instruction", "input", "output"))
 KEYS = (*(key for keys in FORMATS for key in keys), "system", "tools", "id", "topic", "form")
 MESSAGE_KEYS = ("role", "content", "weight", "train")
-# For models whose tokenizer has no template, because they were made to continue texts.
-PLAIN_TEMPLATE = (
-    "{% for message in messages %}"
-    "{% if message.role == 'assistant' %}{{ ' ' + message.content + eos_token }}"
-    "{% elif message.role == 'user' %}{{ 'Question: ' + message.content + '\\nAnswer:' }}"
-    "{% else %}{{ message.content + '\\n' }}{% endif %}"
-    "{% endfor %}"
-)
 
 
 @dataclass(frozen=True)
@@ -57,7 +47,7 @@ class Conversation:
         return f"Conversation({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
-    def question(self) -> "tuple[tuple[str, str], ...]":
+    def question(self) -> tuple[tuple[str, str], ...]:
         """All before the last answer."""
         return self.messages[:-1]
 
@@ -102,161 +92,6 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
     return split_documents(str(path), list(_read(path, ignore_keys)))
 
 
-def template_of(tokenizer) -> str:
-    """The tokenizer's own chat template, or `PLAIN_TEMPLATE` ("Question: … Answer: …") where it has none.
-
-    Args:
-        tokenizer: of a model.
-    """
-    return tokenizer.chat_template or PLAIN_TEMPLATE
-
-
-def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
-    """The tokens that a model is shown before it answers.
-
-    Args:
-        messages: pairs of role and content, the last one not the assistant's.
-        tokenizer: of the model.
-
-    Returns:
-        Token ids.
-
-    Raises:
-        ValueError: where the template refuses the messages.
-    """
-    return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
-
-
-def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
-    """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
-
-    They are the one that the chat template writes behind an answer, the tokenizer's end token, and those of the
-    generation settings. Published models often name only some of them in each place.
-
-    Args:
-        tokenizer: of the model.
-        generation_config: of the model, where there is one.
-
-    Returns:
-        Token ids.
-    """
-    configured = getattr(generation_config, "eos_token_id", None)
-    configured = [configured] if isinstance(configured, int) else configured or ()
-    by_template = _end_by_template(tokenizer)
-    return frozenset(token for token in (*configured, tokenizer.eos_token_id, by_template) if token is not None)
-
-
-def _end_by_template(tokenizer) -> int | None:
-    """The special token that the chat template writes behind an answer."""
-    asked, answer = ("user", "question"), "answer"
-    try:
-        text = rendered([asked, ("assistant", answer)], tokenizer, answers_next=False)
-    except ValueError:  # what it refuses is said where a conversation of the reader's is at hand
-        return None
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    behind = token_ids(text.rpartition(answer)[2].strip(), tokenizer)
-    return behind[0] if behind and behind[0] in special else None
-
-
-def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
-    """Cut a conversation into stretches of tokens that are only read and that are learned.
-
-    Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
-    there in use, in later turns too.
-
-    Args:
-        conversation: to be learned from.
-        tokenizer: of the model.
-        ends: tokens at which the model stops.
-
-    Yields:
-        Token ids, and whether they are learned.
-
-    Raises:
-        ValueError: naming the conversation, where the template refuses it, or makes other tokens of its beginning for
-            training than for use.
-    """
-    if conversation.tools and "tools" not in template_of(tokenizer):
-        raise ValueError(
-            f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
-            "model that was made to call functions, or --ignore-keys tools"
-        )
-    texts = ((f"conversation {conversation.id!r}", content) for _, content in conversation.messages)
-    refuse_special_tokens(texts, tokenizer)
-    written, answers = [], 0
-    for number, (role, _) in enumerate(conversation.messages):
-        answers += role == "assistant"
-        if role != "assistant" or number in conversation.only_read:
-            continue
-        messages, tools = conversation.messages[: number + 1], conversation.tools
-        try:
-            prompt = rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
-            whole = rendered(messages, tokenizer, answers_next=False, tools=tools)
-        except ValueError as error:
-            raise ValueError(f"conversation {conversation.id!r}: {error}") from error
-        if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
-            raise ValueError(
-                f"conversation {conversation.id!r}: the chat template of this model leaves out message {lost[0]} or a "
-                "part of it, so it would not be learned as it is: expected messages without that part, or another model"
-            )
-        shown = token_ids(prompt, tokenizer)
-        answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
-        if answer is None or shown[: len(written)] != written:
-            raise ValueError(
-                f"conversation {conversation.id!r}: the chat template writes what comes before answer {answers} "
-                f"otherwise in training than in use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of "
-                'earlier answers, mark these with "weight": 0, so that only the last one is learned'
-            )
-        yield shown[len(written) :], False
-        last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
-        yield answer[:last], True
-        yield answer[last:], False  # such as a line break behind the end token, which nobody will ask for
-        written = shown + answer
-
-
-def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
-    """The tokens of an answer as a model would write them behind a prompt; None where they would be another text."""
-    together = token_ids(whole, tokenizer)
-    if together[: len(shown)] == shown:
-        return together[len(shown) :]
-    # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
-    separate = token_ids(answer, tokenizer)
-    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + separate, together)]
-    return separate if texts[0] == texts[1] else None
-
-
-def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Messages in the chat template.
-
-    Args:
-        messages: pairs of role and content.
-        tokenizer: of the model.
-        answers_next: whether the text is to end where the model's answer begins.
-        tools: functions that may be called, each a description in JSON.
-
-    Raises:
-        ValueError: where the template refuses the messages.
-    """
-    given = [{"role": role, "content": content} for role, content in messages]
-    options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
-    if tools:
-        options["tools"] = [json.loads(tool) for tool in tools]
-    try:
-        return tokenizer.apply_chat_template(given, **options)
-    except TemplateError as error:
-        raise ValueError(f"the chat template of this model refuses it: {error}") from error
-
-
-def token_ids(text: str, tokenizer) -> list[int]:
-    """The tokens of a text that a template has made, which has all its special tokens in it.
-
-    Args:
-        text: of a conversation.
-        tokenizer: of the model.
-    """
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
-
-
 def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversation]:
     ids: set[str] = set()
     for where, row in read_rows(path, KEYS, ignore_keys):
@@ -267,14 +102,14 @@ def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversatio
             name = f"{name} ({place})"
         ids.add(name)
         try:
-            yield _conversation(row, name, where, ignore_keys)
+            yield _conversation(row, name, ignore_keys)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
     if not ids:
         raise ValueError(f"{path}: no conversations in this file")
 
 
-def _conversation(row: dict, name: str, where: str, ignore_keys: Collection[str]) -> Conversation:
+def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Conversation:
     messages, only_read = [], []
     for number, message in enumerate(_messages(row), 1):
         refuse_unknown_keys(f"message {number}", message, MESSAGE_KEYS, ignore_keys)
@@ -283,7 +118,10 @@ def _conversation(row: dict, name: str, where: str, ignore_keys: Collection[str]
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"message {number}, of role {role}: expected a text that is not empty")
-        if role == "assistant" and not _is_learned(message):
+        marks = [message[key] for key in ("weight", "train") if key in message and role == "assistant"]
+        if any(mark not in (0, 1) for mark in marks):
+            raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
+        if not all(marks):
             only_read.append(number - 1)
         messages.append((role, content))
     if not messages or messages[-1][0] != "assistant":
@@ -304,13 +142,6 @@ def _conversation(row: dict, name: str, where: str, ignore_keys: Collection[str]
         frozenset(only_read),
         tuple(json.dumps(tool) for tool in _list_of("tools", row.get("tools", []))),
     )
-
-
-def _is_learned(answer: dict) -> bool:
-    marks = [answer[key] for key in ("weight", "train") if key in answer]
-    if any(mark not in (0, 1) for mark in marks):
-        raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
-    return all(marks)
 
 
 def _messages(row: dict) -> list[dict]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 
 from tlkit.corpus import SPLITS, Corpus, own_splits, single_spaced, split_documents
-from tlkit.examples.batches import PADDING, Examples, padding_token
+from tlkit.examples.batches import Examples, padded, padding_token
 from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
@@ -111,11 +111,8 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
             raise ValueError(
                 f"{document.text[-40:]!r}: the text ends with the padding token, so its end would be missed"
             )
-    tokens = torch.full((len(rows), max(map(len, rows))), padding, dtype=torch.long)
-    places = torch.full_like(tokens, PADDING)
-    for number, ids in enumerate(rows):
-        tokens[number, : len(ids)], places[number, : len(ids)] = torch.tensor(ids), 0
-    return Examples(tokens, torch.tensor([number_of[document.label] for document in documents]), places)
+    labels = torch.tensor([number_of[document.label] for document in documents])
+    return Examples(padded(rows, padding), labels, padded([[1] * len(ids) for ids in rows], 0).bool())
 
 
 def _rust(split: str) -> list[dict]:

@@ -4,13 +4,13 @@ import torch
 from torch.nn import functional
 
 from tlkit.evaluation import PerplexityResult, result_of, windows_at_once
-from tlkit.examples.batches import IGNORED, PADDING, Examples, inputs_of
+from tlkit.examples.batches import IGNORED, Examples, inputs_of, refuse_examples
 from tlkit.jobs import SILENT, Part
-from tlkit.models.adapters import base_model
-from tlkit.models.example_checks import refuse_examples
+from tlkit.models.adapters import base_model, class_count
 from tlkit.models.passes import evaluation_mode
 
 
+@torch.no_grad()
 def score_examples(
     model: torch.nn.Module,
     examples: Examples,
@@ -34,45 +34,31 @@ def score_examples(
         The score.
 
     Raises:
-        ValueError: for rows of several texts, or labels that are not this model's.
+        ValueError: for labels that are not this model's.
     """
-    if examples.layout != "padded":
-        raise ValueError(f"layout {examples.layout!r}: expected padded, a document for each row")
-    refuse_examples(model, examples)
-    vocabulary = None if examples.classifies else base_model(model).config.get_text_config().vocab_size
-    losses = torch.zeros(len(examples), dtype=torch.float64)
-    size = 0
+    refuse_examples(examples, class_count(model))
+    vocabulary, size, width = None, 0, examples.shape[1]
     if examples.classifies:
+        logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
+        losses = functional.cross_entropy(logits, examples.labels, reduction="none")
         counts = torch.ones_like(losses)
-        losses[:] = functional.cross_entropy(
-            class_logits(model, examples, batch_size=batch_size, progress=progress), examples.labels, reduction="none"
-        )
     else:
+        losses = torch.zeros(len(examples), dtype=torch.float64)
         counts = (examples.labels[:, 1:] != IGNORED).sum(1).double()
-        at_once = windows_at_once(vocabulary, examples.shape[1], batch_size)
+        vocabulary = base_model(model).config.get_text_config().vocab_size
         device, scored = next(model.parameters()).device, 0
-        for rows in _by_length(examples, at_once):
-            with evaluation_mode(model), torch.no_grad():
-                nats = answer_nats(model, examples[rows].trimmed().to(device))
-            losses[rows] = nats.cpu().double().sum(1)
+        for rows in _by_length(examples, windows_at_once(vocabulary, width, batch_size)):
+            with evaluation_mode(model):
+                losses[rows] = _answer_nats(model, examples[rows].trimmed().to(device)).cpu().double().sum(1)
             scored += len(rows)
             progress.step(scored, len(examples), f"scored {scored:,} of {len(examples):,} answers")
         if tokenizer is not None:
             size = sum(len(tokenizer.decode(row[row != IGNORED]).encode()) for row in examples.labels)
-    width = examples.shape[1]
     return result_of(losses, counts, size=size, window=(width, width), vocabulary=vocabulary)
 
 
-def answer_nats(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
-    """The loss of each label, from the tokens before it.
-
-    Args:
-        model: a causal language model, in the mode in which it is.
-        examples: an answer in each row, on the model's device.
-
-    Returns:
-        Nats in fp32, 0 where there is no label, shape (rows, tokens - 1); with gradients where they are switched on.
-    """
+def _answer_nats(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
+    """The loss of each label, from the tokens before it: 0 where there is no label, shape (rows, tokens - 1)."""
     labels = examples.labels[:, 1:]
     logits = model(input_ids=examples.tokens[:, :-1], use_cache=False).logits
     logits = logits[:, -labels.shape[1] :].float()  # a learned prompt has some, too
@@ -95,13 +81,12 @@ def class_logits(
     Returns:
         Logits in float64 on the host, shape (rows, classes).
     """
-    device = next(model.parameters()).device
+    device, done = next(model.parameters()).device, 0
     logits = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
-    done = 0
     with evaluation_mode(model):
         for rows in _by_length(examples, batch_size):
-            part = examples[rows].trimmed().to(device)
-            logits[rows] = model(**inputs_of(part), use_cache=False).logits.float().cpu().double()
+            inputs = inputs_of(examples[rows].trimmed().to(device))
+            logits[rows] = model(**inputs, use_cache=False).logits.float().cpu().double()
             done += len(rows)
             progress.step(done, len(examples), f"classified {done:,} of {len(examples):,} texts")
     return logits
@@ -109,5 +94,4 @@ def class_logits(
 
 def _by_length(examples: Examples, at_once: int) -> list[torch.Tensor]:
     """Places of rows, those of similar length together, so that little padding is read."""
-    order = (examples.texts != PADDING).sum(1).argsort()
-    return list(order.split(at_once))
+    return list(examples.mask.sum(1).argsort().split(at_once))

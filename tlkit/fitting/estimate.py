@@ -67,7 +67,6 @@ def estimate_memory(
     plan: Plan | None = None,
     optimizer: str = "adamw",
     evaluation: tuple[int, int] | None = None,
-    layout: str = "mixed",
     classes: int | None = None,
     **options,
 ) -> MemoryEstimate:
@@ -86,7 +85,6 @@ def estimate_memory(
         optimizer: "adamw" or "sgd".
         evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
             takes `windows_at_once` windows); it becomes the phase "evaluation".
-        layout: of the rows: "mixed" for running text, else as in `Examples`; rows that are packed need a mask.
         classes: of a classifier that is built from a name or a configuration; None for a causal language model.
         options: of the strategy.
 
@@ -107,13 +105,13 @@ def estimate_memory(
     fixed = FAMILIES.get(strategy) != OWN  # a reader's own strategy can be another one under the same name
     if isinstance(model, str) and model in PRESETS and fixed and not options and classes is None:
         shape = {"batch_size": batch_size, "sequence_length": sequence_length, "evaluation": evaluation}
-        return _of_preset(model, strategy, dtype=dtype, plan=plan, optimizer=optimizer, layout=layout, **shape)
+        return _of_preset(model, strategy, dtype=dtype, plan=plan, optimizer=optimizer, **shape)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
     refuse_plan(model, plan)
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
-    trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation, layout)
+    trace = trace_step(model, (rows, sequence_length), plan, optimizer, evaluation)
     phases = {phase: sum(categories.values()) for phase, categories in trace.items()}
     if not phases:
         return MemoryEstimate(dict.fromkeys(CATEGORIES, 0), {"nothing on the device": 0})

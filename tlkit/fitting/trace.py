@@ -96,7 +96,6 @@ def trace_step(
     plan: Plan,
     optimizer: str = "adamw",
     evaluation: tuple[int, int] | None = None,
-    layout: str = "mixed",
 ) -> Trace:
     """Carry out a step on a copy of `model` whose tensors have shapes and no contents, and count them.
 
@@ -113,9 +112,7 @@ def trace_step(
             fake = fake_copy_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(fake))
-            train_one_step(
-                fake, shape, plan, optimizer, trace, _followed, layout
-            )  # what only it holds is gone when it returns
+            train_one_step(fake, shape, plan, optimizer, trace, _followed)  # what only it holds is gone when it returns
             if evaluation is not None and not plan.evaluate_on_host:
                 trace.phase = "evaluation"
                 trace.hold(tensors_of(fake))  # they come back from the host for it
@@ -130,7 +127,6 @@ def train_one_step(
     optimizer: str,
     trace: StepTrace,
     around: Callable[[nn.Module], AbstractContextManager] = nullcontext,
-    layout: str = "mixed",
 ) -> None:
     """Take a step that is not the first, so that the optimizer's state is there already."""
     state = TrainingState(model, optimizer=optimizer, host=trace.host)
@@ -143,7 +139,7 @@ def train_one_step(
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
-    blocks = _blank_batch(model, shape, layout)
+    blocks = _blank_batch(model, shape)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():
         trace.phase = FORWARD
@@ -224,9 +220,7 @@ def as_if_real() -> Iterator[None]:
         yield
 
 
-def _blank_batch(model: nn.Module, shape: tuple[int, int], layout: str) -> torch.Tensor | Examples:
-    """A batch without contents, of the kind that a model is trained on; "mixed" for blocks of running text."""
+def _blank_batch(model: nn.Module, shape: tuple[int, int]) -> torch.Tensor | Examples:
+    """A batch without contents, of the kind that a model is trained on."""
     blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
-    if layout == "mixed" and not classifies(model):
-        return blank
-    return Examples(blank, blank[:, 0] if classifies(model) else blank, blank, layout)
+    return Examples(blank, blank[:, 0], blank.bool()) if classifies(model) else blank

@@ -1,4 +1,4 @@
-"""What peft adds to a model: how it is made, told from the model's own weights, and continued."""
+"""What peft adds to a model, told from the model's own weights; and what a model is, with or without it."""
 
 from torch import nn
 
@@ -6,31 +6,24 @@ from tlkit.settings import Plan
 
 
 def base_model(model: nn.Module) -> nn.Module:
-    """The transformers model, also where peft has wrapped it.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
+    """The transformers model, also where peft has wrapped it."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def classifies(model: nn.Module) -> bool:
-    """Whether a model puts a text into a class, instead of going on with it.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
+    """Whether a model puts a text into a class, instead of going on with it."""
     return type(base_model(model)).__name__.endswith("ForSequenceClassification")
+
+
+def class_count(model: nn.Module) -> int | None:
+    """How many classes a classifier tells apart; None for a causal language model."""
+    return base_model(model).config.num_labels if classifies(model) else None
 
 
 def class_head(model: nn.Module) -> list[nn.Parameter]:
     """The weights that a classifier has beside the model below: those that no pretraining has made.
 
-    Args:
-        model: a transformers model, or peft's wrapper. Of a causal language model: none.
-
-    Returns:
-        They, and the copy that peft trains in their place, where it has made one.
+    Among them is the copy that peft trains in their place, where it has made one. A language model has none.
     """
     base = base_model(model)
     if not classifies(model):
@@ -40,14 +33,7 @@ def class_head(model: nn.Module) -> list[nn.Parameter]:
 
 
 def adapter_names(model: nn.Module) -> frozenset[str]:
-    """Find what peft has added to a model, by whatever method: all that is beside the modules it wraps.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-
-    Returns:
-        Names of parameters, as in `model.named_parameters()`.
-    """
+    """The names of the parameters that peft has added, by whatever method: all that is beside the modules it wraps."""
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
         if (wrapped := wrapped_by(module)) is not None:
@@ -56,22 +42,14 @@ def adapter_names(model: nn.Module) -> frozenset[str]:
 
 
 def wrapped_by(module: nn.Module) -> nn.Module | None:
-    """The model's own module that a module of peft stands in for; None for one that is no adapter's.
-
-    Args:
-        module: any module of an adapted model.
-    """
+    """The model's own module that a module of peft stands in for; None for one that is no adapter's."""
     # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
     # By attribute, torch would write an error message for every other module, which are nearly all.
     return module._modules.get("base_layer") or module._modules.get("original_module")
 
 
 def in_four_bits(model: nn.Module) -> bool:
-    """True where the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
+    """True where the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published."""
     return getattr(base_model(model), "is_loaded_in_4bit", False)
 
 
@@ -100,21 +78,28 @@ def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) ->
         raise ValueError(f"{strategy}: an adapter is continued as it was made: expected no options, got {options}")
 
 
-def learns_prompt(model: nn.Module) -> bool:
-    """True where an adapter puts vectors of its own before whatever the model reads.
+def _made_by(model: nn.Module) -> str:
+    """The strategy that makes an adapter like the one of this model, which is of LoRA's kind."""
+    config = model.peft_config["default"]
+    if in_four_bits(model):
+        return "qlora"
+    if str(config.init_lora_weights).startswith("pissa"):
+        return "pissa"
+    return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
 
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
+
+def learns_prompt(model: nn.Module) -> bool:
+    """True where an adapter puts vectors of its own before whatever the model reads."""
     return any(config.is_prompt_learning for config in getattr(model, "peft_config", {}).values())
+
+
+def learns_prefix(model: nn.Module) -> bool:
+    """True where an adapter hands each block keys and values of its own."""
+    return any(config.peft_type == "PREFIX_TUNING" for config in getattr(model, "peft_config", {}).values())
 
 
 def refuse_plan(model: nn.Module, plan: Plan) -> None:
     """Refuse a way to carry out a step in which an adapter would be left out.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-        plan: of the steps to come.
 
     Raises:
         ValueError: for activation checkpointing with a learned prefix: blocks that are computed again in the backward
@@ -125,25 +110,6 @@ def refuse_plan(model: nn.Module, plan: Plan) -> None:
         raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")
     if plan.activation_checkpointing and learns_prefix(model):
         raise ValueError("activation checkpointing leaves out what prefix_tuning has learned: expected a plan without")
-
-
-def learns_prefix(model: nn.Module) -> bool:
-    """True where an adapter hands each block keys and values of its own.
-
-    Args:
-        model: a transformers model, or peft's wrapper.
-    """
-    return any(config.peft_type == "PREFIX_TUNING" for config in getattr(model, "peft_config", {}).values())
-
-
-def _made_by(model: nn.Module) -> str:
-    """The strategy that makes an adapter like the one of this model, which is of LoRA's kind."""
-    config = model.peft_config["default"]
-    if in_four_bits(model):
-        return "qlora"
-    if str(config.init_lora_weights).startswith("pissa"):
-        return "pissa"
-    return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
 
 
 def _identities(module: nn.Module) -> set[int]:

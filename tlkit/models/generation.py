@@ -8,7 +8,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.corpus import text_opening
-from tlkit.examples.conversations import end_tokens, rendered, token_ids
+from tlkit.examples.answers import end_tokens, rendered, token_ids
 from tlkit.models.adapters import base_model, learns_prompt
 from tlkit.models.parts import longest_input
 from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding

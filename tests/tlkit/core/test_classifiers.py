@@ -9,14 +9,13 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tlkit.cli import main
-from tlkit.examples import PADDING, Examples
+from tlkit.examples import Examples, refuse_examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.examples.scores import class_logits, score_examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.adapters import class_head
-from tlkit.models.example_checks import refuse_examples
 from tlkit.models.saving import stored_classes
 from tlkit.names import CLASSIC
 from tlkit.settings import setup
@@ -40,8 +39,8 @@ def texts(*lengths: int) -> Examples:
     generator, width = torch.Generator().manual_seed(0), max(lengths)
     rows = [torch.randint(3, 64, (length,), generator=generator) for length in lengths]
     tokens = torch.stack([functional.pad(row, (0, width - len(row))) for row in rows])
-    places = torch.stack([functional.pad(0 * row, (0, width - len(row)), value=PADDING) for row in rows])
-    return Examples(tokens, torch.arange(len(rows)) % CLASSES, places)
+    mask = torch.arange(width) < torch.tensor(lengths)[:, None]
+    return Examples(tokens, torch.arange(len(rows)) % CLASSES, mask)
 
 
 @pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - WITHOUT))
@@ -58,7 +57,7 @@ def test_padding_does_not_change_the_class(kind):
 @pytest.mark.parametrize("kind", sorted(set(ARCHITECTURES) - WITHOUT))
 def test_losses_are_those_of_plain_transformers(kind):
     model, examples = classifier(kind).eval(), texts(9, 4, 6, 5)
-    given = {"input_ids": examples.tokens, "attention_mask": (examples.texts != PADDING).long()}
+    given = {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}
     with torch.no_grad():
         expected = model(**given, labels=examples.labels).loss.item()
         found = summed_loss(model, examples, Plan()).item() / 4
@@ -125,9 +124,9 @@ def test_the_estimate_knows_that_there_are_no_logits_of_tokens(shallow):
 def test_classes_that_the_model_does_not_have_are_refused():
     examples, beyond = texts(5, 5), torch.tensor([0, 3])
     with pytest.raises(ValueError, match="row 1: class 3: this model has classes 0 to 2"):
-        refuse_examples(classifier("llama"), Examples(examples.tokens, beyond, examples.texts))
+        refuse_examples(Examples(examples.tokens, beyond, examples.mask), CLASSES)
     with pytest.raises(ValueError, match="expects a label for each row"):
-        refuse_examples(classifier("llama"), Examples(examples.tokens, examples.tokens, examples.texts))
+        refuse_examples(Examples(examples.tokens, examples.tokens, examples.mask), CLASSES)
 
 
 def test_every_topic_has_one_class(tiny):
@@ -163,7 +162,7 @@ def test_a_classifier_keeps_the_order_of_its_class_names(strategy, tmp_path, cap
     evaluated = ["evaluate", "--json", "--task", "classify", "--model", str(tmp_path / "out"), "--corpus"]
     assert main([*evaluated, str(path)]) == 0
     with torch.no_grad():
-        logits = model(input_ids=examples.tokens, attention_mask=(examples.texts != PADDING).long()).logits
+        logits = model(input_ids=examples.tokens, attention_mask=examples.mask.long()).logits
     test = {str(one) for one in load_labelled(path).test}
     right = [logits[n].argmax() == examples.labels[n] for n, one in enumerate(documents) if str(one) in test]
     assert sum(right) == len(right), "it has learned so little that the order would not matter"

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tlkit.evidence.answering import REFUSAL
-from tlkit.examples import IGNORED, PADDING, Examples
-from tlkit.examples.answers import answer_examples, refuse_answers, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations, parts_of, prompt_of, template_of
+from tlkit.examples import IGNORED, Examples
+from tlkit.examples.answers import answer_examples, parts_of, prompt_of, short_enough, template_of
+from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
 
@@ -77,66 +77,9 @@ def test_every_answer_of_a_conversation_is_learned(chatml):
     assert chatml.decode(examples.tokens[0]) == whole  # the line break behind the last end token is read, not learned
 
 
-@pytest.mark.parametrize("layout", ["packed", "mixed"])
-def test_rows_are_filled_and_nothing_is_lost(layout, chatml):
-    padded = answer_examples([ASKED, LONGER, replace(ASKED, id="three")], chatml)
-    several = answer_examples([ASKED, LONGER, replace(ASKED, id="three")], chatml, length=200, layout=layout)
-    assert len(several) == 1 and several.texts.unique().tolist() == [PADDING, 0, 1, 2]
-    assert learned(several, chatml) == "".join(learned(padded, chatml, row) for row in range(3))
-
-
-def test_a_conversation_that_does_not_fit_is_refused_by_name(chatml):
-    with pytest.raises(ValueError, match=r"'two' has \d+ tokens, and a row 40: its answer would be cut away"):
-        answer_examples([ASKED, LONGER], chatml, length=40)
+def test_conversations_that_do_not_fit_are_told_from_those_that_do(chatml):
     kept, long = short_enough([ASKED, LONGER], chatml, 40)
     assert (kept, long) == ((ASKED,), (LONGER,))
-
-
-def as_a_collator_makes_it(conversation: Conversation, tokenizer, width: int) -> Examples:
-    """Padded, and everything learned; the planted faults below mask it as scripts found in the wild do."""
-    made = answer_examples([conversation], tokenizer, learn="everything")
-    space = width - made.shape[1]
-    tokens = torch.nn.functional.pad(made.tokens, (0, space), value=tokenizer.pad_token_id)
-    texts = torch.nn.functional.pad(made.texts, (0, space), value=PADDING)
-    return Examples(tokens, tokens.masked_fill(texts == PADDING, IGNORED), texts)
-
-
-def test_padding_masked_by_its_token_takes_the_end_token_with_it(tokenizer):
-    """labels[tokens == pad] = -100, where pad is the end token: the model never learns to stop."""
-    examples = as_a_collator_makes_it(ASKED, tokenizer, 40)
-    refuse_answers(examples, tokenizer)
-    fault = examples.labels.masked_fill(examples.tokens == tokenizer.pad_token_id, IGNORED)
-    with pytest.raises(ValueError, match=r"row 0: its end token .* it is the padding token too and was masked"):
-        refuse_answers(replace(examples, labels=fault), tokenizer)
-
-
-def test_an_end_token_without_a_label_is_refused(chatml):
-    examples = as_a_collator_makes_it(ASKED, chatml, 40)
-    fault = examples.labels.masked_fill(examples.tokens == chatml.eos_token_id, IGNORED)
-    fault[0, -1:] = IGNORED
-    last = (fault[0] != IGNORED).nonzero().max()
-    fault[0, last] = IGNORED  # the line break behind it
-    with pytest.raises(ValueError, match=r"row 0: its end token '<\|im_end\|>' carries no label"):
-        refuse_answers(replace(examples, labels=fault), chatml)
-
-
-def test_a_mask_that_hides_everything_is_refused(tokenizer):
-    examples = as_a_collator_makes_it(ASKED, tokenizer, 40)
-    with pytest.raises(ValueError, match="row 0: no token is learned"):
-        refuse_answers(replace(examples, labels=torch.full_like(examples.labels, IGNORED)), tokenizer)
-
-
-@pytest.mark.parametrize(
-    ("end", "said"),
-    [(-2, "its answer is cut away at the end of the row"), (-3, "the row is full before the answer begins")],
-)
-def test_a_row_that_is_cut_is_refused(end, said, tokenizer):
-    """Within an answer of two tokens and the end token, and before it."""
-    examples = answer_examples([replace(ASKED, messages=(ASKED.messages[0], ("assistant", "a type")))], tokenizer)
-    assert (examples.labels != IGNORED).sum() == 3
-    cut = Examples(*(part[:, :end] for part in (examples.tokens, examples.labels, examples.texts)))
-    with pytest.raises(ValueError, match=f"row 0: .*{said}"):
-        refuse_answers(cut, tokenizer)
 
 
 def test_a_template_without_an_end_token_is_refused(chatml):
@@ -313,7 +256,7 @@ def test_an_answer_that_is_marked_so_is_read_and_not_learned(mark, chatml, tmp_p
     examples = answer_examples(conversations, chatml)
     for row in range(len(conversations)):
         assert learned(examples, chatml, row) == "So.<|im_end|>"
-        shown = chatml.decode(examples.tokens[row][examples.texts[row] != PADDING])
+        shown = chatml.decode(examples.tokens[row][examples.mask[row]])
         assert shown.count("WRONG: go away.") == 1 and conversations[row].answer == "So."
 
 

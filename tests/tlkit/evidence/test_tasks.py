@@ -16,8 +16,7 @@ from tlkit.evidence.questions import answer_questions, encode_in_chat, load_ques
 from tlkit.evidence.tasks import TASKS, account, limited
 from tlkit.evidence.tuning import Trial, row_of
 from tlkit.examples.answers import answer_examples, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations, prompt_of
-from tlkit.examples.scores import score_examples
+from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
@@ -241,13 +240,6 @@ def test_four_options_are_scored_behind_the_chat_prompt(tiny):
                 logits = tiny.model(input_ids=torch.tensor([prompt + option])).logits[0].double().log_softmax(-1)
             steps = logits[len(prompt) - 1 : -1]
             assert score == pytest.approx(steps[torch.arange(len(option)), option].mean().item(), rel=1e-4)
-
-
-def test_scores_of_rows_with_several_texts_are_refused(tiny):
-    conversations = load_conversations("general").test[:3]
-    packed = answer_examples(conversations, tiny.tokenizer, length=256, layout="packed")
-    with pytest.raises(ValueError, match="expected padded"):
-        score_examples(tiny.model, packed)
 
 
 def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):

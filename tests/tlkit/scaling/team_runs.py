@@ -51,7 +51,7 @@ def rows_for(strategy: str) -> torch.Tensor | Examples:
     if strategy != ANSWERS:
         return BLOCKS
     read = torch.tensor([1, 15, 3, 15, 2, 9, 14, 6])[:, None]
-    return Examples(BLOCKS, BLOCKS.masked_fill(torch.arange(16) < read, IGNORED), torch.zeros_like(BLOCKS))
+    return Examples(BLOCKS, BLOCKS.masked_fill(torch.arange(16) < read, IGNORED), BLOCKS >= 0)
 
 
 def weights_of(model) -> list[float]:
