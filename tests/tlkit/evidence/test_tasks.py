@@ -15,7 +15,7 @@ from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
 from tlkit.evidence.tasks import TASKS, account, limited
 from tlkit.evidence.tuning import Trial, row_of
-from tlkit.examples.answers import answer_examples, short_enough
+from tlkit.examples.answers import answer_examples, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
 from tlkit.names import CONTROL, ZERO_SHOT
