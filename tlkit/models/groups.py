@@ -1,7 +1,6 @@
 """Weights that training treats alike: by how much they learn, and from when on."""
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import nn
@@ -76,19 +75,6 @@ def groups_of(model: nn.Module) -> list[TrainedGroup]:
         for group in declared
     ]
     return [group for group in (rest, *groups) if group.parameters]
-
-
-@contextmanager
-def as_in_phase(model: nn.Module, begins: float) -> Iterator[None]:
-    """Inside, only what is trained from that share of the run on, or from before, is trainable."""
-    waiting = [p for group in groups_of(model) if group.begins > begins for p in group.parameters]
-    try:
-        for parameter in waiting:
-            parameter.requires_grad_(False)
-        yield
-    finally:
-        for parameter in waiting:
-            parameter.requires_grad_(True)
 
 
 def in_phases(model: nn.Module) -> bool:

@@ -11,7 +11,6 @@ from torch import nn
 
 from tlkit.memory import in_units
 from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.groups import as_in_phase, groups_of
 from tlkit.models.parts import find_blocks
 from tlkit.models.passes import mode
 
@@ -29,7 +28,7 @@ class PrefixCache:
     """What comes out of the lowest blocks, by the tokens that went in.
 
     Attributes:
-        blocks: how many of them are passed over; where a strategy trains in phases, fewer in a later one.
+        blocks: how many of them are passed over.
         rows_computed: sequences computed.
         rows_reused: sequences passed over.
     """
@@ -38,7 +37,7 @@ class PrefixCache:
     rows_computed: int = 0
     rows_reused: int = 0
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    _weights: dict[int, tuple[int, int]] = field(default_factory=dict, repr=False)
+    _weights: list[tuple[int, int]] = field(default_factory=list, repr=False)
 
     @property
     def nbytes(self) -> int:
@@ -58,37 +57,31 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
     """Inside, the frozen blocks below the lowest trainable one see no sequence twice; the losses stay what they were.
 
     Generation, padded batches and other unusual inputs are computed as ever, and all is computed anew where torch has
-    counted a change of a frozen weight, or finds it in other memory.
-
-    Where a strategy trains in phases, a later one begins its passes lower down. What it needs is kept while the first
-    phase computes it, so that the blocks that are frozen in all phases but the last are computed once for all of them.
+    counted a change of a frozen weight, or finds it in other memory. The model has its strategy applied, and is on one
+    device.
 
     Raises:
-        NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained already,
-            what is below draws random numbers (dropout), or blocks hand on more than hidden states.
+        NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained, what is
+            below draws random numbers (dropout), or blocks hand on more than hidden states.
     """
-    base = base_model(model)
-    decoder, below, stand_in = base.get_decoder(), _frozen_below(model), _StandIn()
-    cache = PrefixCache(max(below))
+    base, stand_in = base_model(model), _StandIn()
+    decoder, blocks, cache = base.get_decoder(), find_blocks(base), PrefixCache(frozen_blocks(model))
+    below, above = blocks[: cache.blocks], blocks[cache.blocks :]
+    elsewhere = {id(tensor) for tensor in (*above.parameters(), *above.buffers())}
+    frozen = [tensor for tensor in (*decoder.parameters(), *decoder.buffers()) if id(tensor) not in elsewhere]
+    frozen = [tensor for tensor in frozen if not tensor.requires_grad]
 
     def look_up(module, args: tuple, kwargs: dict) -> None:
-        stand_in.blocks = 0
-        tokens = kwargs.get("input_ids", args[0] if args else None)
-        if module is not decoder or not _is_plain(tokens, args[1:], kwargs):  # or a copy of it
-            return
-        frozen = [count for count, tensors in below.items() if not any(t.requires_grad for t in tensors)]
-        if (count := max(frozen, default=0)) < cache.blocks:
-            cache.blocks = count
-            for key in [key for key in cache._states if key[0] > count]:
-                del cache._states[key]
-        if count:
-            stand_in.states, stand_in.blocks = _states(cache, base, below, count, tokens), count
+        stand_in.states, tokens = None, kwargs.get("input_ids", args[0] if args else None)
+        # A copy of the decoder has this hook as well.
+        plain = module is decoder and _is_plain(tokens, args[1:], kwargs)
+        if plain and not any(tensor.requires_grad for tensor in frozen):
+            stand_in.states = _states(cache, base, frozen, tokens)
 
     with ExitStack() as stack:
-        for number, block in enumerate(find_blocks(base)[: max(below)]):
-            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, number, block)))
-        for count in below:
-            _refuse_other_paths(base, count, stand_in)
+        for block in below:
+            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, block)))
+        _refuse_other_paths(base, cache.blocks, stand_in)
         stack.callback(cache._states.clear)
         stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
         yield cache
@@ -96,33 +89,9 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
 
 @dataclass
 class _StandIn:
-    """What the lowest blocks give back in this pass instead of computing it; 0 blocks: they compute."""
+    """What the lowest blocks give back in this pass instead of computing it; None: they compute."""
 
-    blocks: int = 0
     states: torch.Tensor | None = None
-
-
-def _frozen_below(model: nn.Module) -> dict[int, list[torch.Tensor]]:
-    """For each phase how many blocks are frozen, and the weights on which what comes out of them depends.
-
-    Raises NoFrozenPrefix where there are none in any phase.
-    """
-    base = base_model(model)
-    decoder, frozen, reason = base.get_decoder(), {}, None
-    for begins in sorted({group.begins for group in groups_of(model)} or {0.0}):
-        with as_in_phase(model, begins):
-            try:
-                count = frozen_blocks(model)
-            except NoFrozenPrefix as error:
-                reason = reason or error
-                continue
-            layers = find_blocks(base)[count:]
-            above = {id(tensor) for block in layers for tensor in (*block.parameters(), *block.buffers())}
-            tensors = [p for p in decoder.parameters() if id(p) not in above and not p.requires_grad]
-            frozen[count] = tensors + [buffer for buffer in decoder.buffers() if id(buffer) not in above]
-    if not frozen:
-        raise reason
-    return frozen
 
 
 def frozen_blocks(model: nn.Module) -> int:
@@ -164,12 +133,12 @@ def _few_tokens(base: nn.Module) -> torch.Tensor:
     return torch.arange(8, device=next(base.parameters()).device)[None]
 
 
-def _forward_or(stand_in: _StandIn, number: int, block: nn.Module) -> MethodType:
+def _forward_or(stand_in: _StandIn, block: nn.Module) -> MethodType:
     """The forward pass of a block, or the states of `stand_in`, in the form of the block's own output."""
     forms = []  # of its first output: a None for each thing behind the hidden states, or None where they are alone
 
     def forward(self, *args, **kwargs):
-        if number < stand_in.blocks:
+        if stand_in.states is not None:
             return stand_in.states if forms[0] is None else (stand_in.states, *forms[0])
         output = type(self).forward(self, *args, **kwargs)
         if not forms:
@@ -185,12 +154,12 @@ def _refuse_other_paths(base: nn.Module, count: int, stand_in: _StandIn) -> None
     tokens, reason = _few_tokens(base), None
     with mode(base, training=False):
         expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        stand_in.states, stand_in.blocks = _entering(base, [count], tokens)[count], count
+        stand_in.states = _entering(base, [count], tokens)[count]
         try:
             computed = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
         except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
             computed, reason = torch.full_like(expected, torch.nan), error
-        stand_in.blocks = 0
+        stand_in.states = None
     # The same arithmetic twice, up to the order of additions.
     if not torch.allclose(computed, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         kind = type(base).__name__
@@ -210,27 +179,24 @@ def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
     )
 
 
-def _states(
-    cache: PrefixCache, base: nn.Module, below: dict[int, list[torch.Tensor]], blocks: int, tokens: torch.Tensor
-) -> torch.Tensor:
-    """What comes out of so many blocks, shape (sequences, tokens, width)."""
-    weights = {id(tensor): (tensor.data_ptr(), tensor._version) for tensor in below[blocks]}
-    if any(cache._weights.setdefault(key, now) != now for key, now in weights.items()):
+def _states(cache: PrefixCache, base: nn.Module, frozen: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
+    """What comes out of the lowest blocks, shape (sequences, tokens, width)."""
+    weights = [(tensor.data_ptr(), tensor._version) for tensor in frozen]
+    if cache._weights != weights:
         cache._states.clear()
-        cache._weights.update(weights)
+        cache._weights = weights
     kind = tokens.device.type
     rounding = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
     keys = [(rounding, row.numpy().tobytes()) for row in tokens.cpu()]
-    missing = [number for number, key in enumerate(keys) if (blocks, *key) not in cache._states]
+    missing = [number for number, key in enumerate(keys) if key not in cache._states]
     if missing:
         with torch.no_grad():
-            computed = _entering(base, [count for count in below if count <= blocks], tokens[missing])
-        for count, of_rows in computed.items():
-            for number, states in zip(missing, of_rows, strict=True):
-                cache._states[(count, *keys[number])] = states.to("cpu", copy=True)
+            computed = _entering(base, [cache.blocks], tokens[missing])[cache.blocks]
+        for number, states in zip(missing, computed, strict=True):
+            cache._states[keys[number]] = states.to("cpu", copy=True)
     cache.rows_computed += len(missing)
     cache.rows_reused += len(keys) - len(missing)
-    return torch.stack([cache._states[(blocks, *key)] for key in keys]).to(tokens.device)
+    return torch.stack([cache._states[key] for key in keys]).to(tokens.device)
 
 
 class _Reached(Exception):

@@ -132,22 +132,6 @@ def test_memory_is_counted_where_all_is_trained():
     assert history.step[history.memory_counted].tolist() == [14]
 
 
-def test_a_prefix_of_two_phases_is_kept_from_the_first():
-    """Four blocks: three are frozen at first, then one; both are computed in one pass for each sequence."""
-    model = apply_strategy(small_model("llama", num_hidden_layers=4), "gradual_unfreezing", phases=3).model
-    twin = apply_strategy(small_model("llama", num_hidden_layers=4), "gradual_unfreezing", phases=3).model
-    config = TrainingConfig(1e-2, batch_size=2, epochs=3)  # each phase reads every sequence once
-    expected = train(twin, BLOCKS, config)
-    with cached_prefix(model) as cache:
-        losses, depths = [], []
-        for record in training_steps(new_state(model, config), BLOCKS, config):
-            losses.append(record.loss)
-            depths.append((cache.blocks, cache.rows_computed))
-    assert depths == [(3, 2), (3, 4), (3, 6), (3, 8), *[(1, 8)] * 4, *[(0, 8)] * 4]
-    assert losses == pytest.approx(expected.history.loss.tolist(), rel=1e-6)
-    assert cache.nbytes == 0, "what no phase needs any more is gone"
-
-
 def test_groups_that_say_nonsense_are_refused():
     model = small_model("llama")
     norm, head = frozenset({"model.norm.weight"}), frozenset({"lm_head.weight"})
