@@ -5,7 +5,6 @@ import math
 import os
 import platform
 import re
-import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import psutil
 import torch
 from torch import nn
 from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils.benchmark import Timer
 
 from tlkit.memory import move_weights
 
@@ -189,26 +189,14 @@ def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
 @functools.cache
 def _measured_bf16_speed(kind: str, threads: int) -> float:
     """How many times as fast a product is in bf16; `threads` is only asked so that another number is measured anew."""
-    size, rounds, hopeless = 512, 5, 3
     with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
-        factors = torch.ones(2, size, size, device=kind)
-        best = {False: math.inf, True: math.inf}
-        for number in range(1 + rounds):
-            for in_bf16 in best:
-                seconds = _seconds_of_product(*factors, in_bf16)
-                if number:  # the first round loads kernels
-                    best[in_bf16] = min(best[in_bf16], seconds)
-            if number and best[True] > hopeless * best[False]:
-                break
-    return best[False] / best[True]
+        return _seconds_of_product(kind, False) / _seconds_of_product(kind, True)
 
 
-def _seconds_of_product(left: torch.Tensor, right: torch.Tensor, in_bf16: bool) -> float:
+def _seconds_of_product(kind: str, in_bf16: bool) -> float:
     """Seconds of one product, with the conversions that autocast makes around it."""
-    synchronize = torch.get_device_module(left.device).synchronize
-    synchronize()
-    begun = time.perf_counter()
-    with torch.autocast(left.device.type, torch.bfloat16, enabled=in_bf16, cache_enabled=False):
-        left.mm(right)
-    synchronize()
-    return time.perf_counter() - begun
+    factor = torch.ones(512, 512, device=kind)
+    # Reading a value waits for the device.
+    timer = Timer("factor.mm(factor)[0, 0].item()", globals={"factor": factor}, num_threads=torch.get_num_threads())
+    with torch.autocast(kind, torch.bfloat16, enabled=in_bf16, cache_enabled=False):
+        return timer.blocked_autorange(min_run_time=0.02).median

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from tlkit.fitting.estimate import CATEGORIES, DTYPES
+from tlkit.fitting.estimate import CATEGORIES
 from tlkit.fitting.trace import StepTrace, as_if_real, fake_copy_of, train_one_step
 from tlkit.models import meta_model
 from tlkit.quantization import tensors_of
@@ -33,52 +33,35 @@ class _Recorder(StepTrace):
 
 def step_timeline(
     model: str | PretrainedConfig | nn.Module,
-    strategy: str | None = None,
     *,
-    dtype: str = "fp32",
     batch_size: int = 1,
     sequence_length: int = 512,
     plan: Plan | None = None,
-    optimizer: str = "adamw",
 ) -> pd.DataFrame:
     """Count the bytes of live tensors, kind by kind, through a training step that is not the first.
 
-    A model that has weights really takes the step, on a copy; a preset or configuration takes it on tensors that have
-    shapes and no contents. Both are counted by what counts for `estimate_memory`.
-
-    Args:
-        model: a model with a strategy applied, which is left as it is; or a preset, folder, hub id or configuration.
-        strategy: for what is not a model yet: a name of `STRATEGIES`, by default full fine-tuning.
-        dtype: of its weights: "fp32", "bf16" or "fp16".
-        batch_size: blocks in the step.
-        sequence_length: tokens in a block.
-        plan: how the step is carried out, by default all blocks at once.
-        optimizer: "adamw" or "sgd".
+    A model that has weights really takes the step, on a copy; a preset or configuration takes it by full fine-tuning,
+    on tensors that have shapes and no contents. Both are counted by what counts for `estimate_memory`.
 
     Returns:
         A row for each moment at which a tensor is made or freed, in their order: its `phase` (of `PHASES`) and the
         bytes of each of the categories of `estimate_memory`.
-
-    Raises:
-        ValueError: for an unknown model, strategy, dtype or optimizer.
     """
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype={dtype!r}: expected one of {', '.join(DTYPES)}")
     if not isinstance(model, nn.Module):
-        model = apply_strategy(meta_model(model).to(DTYPES[dtype]), strategy or "full").model
+        model = apply_strategy(meta_model(model), "full").model
     shape, plan = (batch_size, sequence_length), plan or Plan()
     if any(parameter.is_meta for parameter in model.parameters()):
         with as_if_real():
-            moments = _moments_of(fake_copy_of(model), shape, plan, optimizer)
+            moments = _moments_of(fake_copy_of(model), shape, plan)
     else:
         with torch.random.fork_rng(devices=[]):  # dropout draws; the caller's random numbers stay as they were
-            moments = _moments_of(copy.deepcopy(model), shape, plan, optimizer)
+            moments = _moments_of(copy.deepcopy(model), shape, plan)
     table = pd.DataFrame(moments).reindex(columns=["phase", *CATEGORIES])
     return table.fillna(dict.fromkeys(CATEGORIES, 0)).astype(dict.fromkeys(CATEGORIES, "int64"))
 
 
-def _moments_of(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str) -> list[dict[str, int | str]]:
+def _moments_of(model: nn.Module, shape: tuple[int, int], plan: Plan) -> list[dict[str, int | str]]:
     with _Recorder(model.config.get_text_config().vocab_size) as trace:
         trace.hold(tensors_of(model))
-        train_one_step(model, shape, plan, optimizer, trace)
+        train_one_step(model, shape, plan, "adamw", trace)
         return trace.moments

@@ -12,7 +12,7 @@ from torch import nn
 
 from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Selector
 
-_from_files: dict[str, tuple[Selector, str]] = {}  # by name: a strategy of a file, and the SHA-256 of that file
+_of_files: dict[Selector, str] = {}  # of a strategy from a file, the SHA-256 of that file
 
 
 def load_plugin(path: str | Path) -> list[str]:
@@ -43,8 +43,7 @@ def load_plugin(path: str | Path) -> list[str]:
     added = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
     if not added:
         raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
-    digest = hashlib.sha256(source).hexdigest()
-    _from_files.update({name: (select, digest) for name, select in added.items()})
+    _of_files.update(dict.fromkeys(added.values(), hashlib.sha256(source).hexdigest()))
     return list(added)
 
 
@@ -58,10 +57,8 @@ def sha256_of_own(name: str) -> str | None:
     """
     if FAMILIES.get(name) != OWN:
         return None
-    select, digest = _from_files.get(name, (None, ""))
-    if select is STRATEGIES[name]:
-        return digest
-    return hashlib.sha256(inspect.getsource(STRATEGIES[name]).encode()).hexdigest()
+    select = STRATEGIES[name]
+    return _of_files.get(select) or hashlib.sha256(inspect.getsource(select).encode()).hexdigest()
 
 
 def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> object:
@@ -71,13 +68,11 @@ def call_strategy(name: str, model: nn.Module, options: dict[str, object]) -> ob
         ValueError: where a strategy of the reader's own raises anything but a lack of memory; names it, the line and
             the cause.
     """
-    if FAMILIES[name] != OWN:
-        return STRATEGIES[name](model, **options)
     try:
         return STRATEGIES[name](model, **options)
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
     except Exception as error:
+        if FAMILIES[name] != OWN or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            raise
         reason = " ".join(str(error).split())
         raise ValueError(f"strategy {name!r}{_line_in(error)}: {type(error).__name__}: {reason}") from error
 

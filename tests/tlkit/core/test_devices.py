@@ -17,7 +17,7 @@ def products(monkeypatch):
     """Products that take as long as the test says; returns the seconds of each precision and a list of those timed."""
     seconds, timed = {True: 1.0, False: 1.0}, []
 
-    def pretended(left, right, in_bf16):
+    def pretended(kind, in_bf16):
         timed.append(in_bf16)
         return seconds[in_bf16]
 
@@ -34,7 +34,7 @@ def test_bf16_pays_where_its_product_is_faster(products, in_bf16, in_fp32, pays)
     native, emulated = (dataclasses.replace(probe("cpu"), native_bf16=native) for native in (True, False))
     assert bf16_pays(native) is pays
     measured = len(timed)
-    assert timed.count(True) == timed.count(False) > 1
+    assert timed.count(True) == timed.count(False) == 1
     assert bf16_pays(emulated) is pays and len(timed) == measured  # the instructions say nothing; measured once
 
 
@@ -69,8 +69,8 @@ class _Products(TorchDispatchMode):
 def test_the_products_are_of_the_types_that_are_compared():
     with _Products() as seen:
         for in_bf16 in (True, False):
-            assert devices._seconds_of_product(*torch.ones(2, 8, 8), in_bf16) > 0
-    assert seen.types == [torch.bfloat16, torch.float32]
+            assert devices._seconds_of_product("cpu", in_bf16) > 0
+    assert list(dict.fromkeys(seen.types)) == [torch.bfloat16, torch.float32]
 
 
 def test_a_broken_driver_is_reported_and_the_cpu_used(monkeypatch):
