@@ -1,6 +1,5 @@
 """Write files, and hold folders, so that a run that is killed or that is not alone loses nothing."""
 
-import errno
 import hashlib
 import os
 from collections.abc import Callable, Iterator
@@ -20,8 +19,8 @@ class CheckpointError(OSError):
 def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
 
-    The content goes to `<name>.part` in the same folder, is flushed to the disk, and is then renamed over `path`. Where
-    that fails, `path` is as it was before and nothing is left beside it.
+    The content goes to `<name>.part` in the same folder, which is then renamed over `path`. Where that fails, `path` is
+    as it was before, and nothing is left beside it.
 
     Returns:
         The SHA-256 of the content, in hexadecimal.
@@ -34,11 +33,9 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     try:
         fill(part)
         digest = sha256_of(part)
-        flush_file(part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    flush_folder(path.parent)
     return digest
 
 
@@ -85,23 +82,3 @@ def sha256_of(path: Path) -> str:
     """The SHA-256 of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def flush_file(path: Path) -> None:
-    """Put a file's content on the disk, before a rename says that it is there."""
-    with open(path, "rb+") as file:
-        os.fsync(file.fileno())
-
-
-def flush_folder(folder: Path) -> None:
-    """Put on the disk which files a folder has, so that a rename outlives a power cut, too."""
-    if os.name != "posix":  # elsewhere a folder cannot be opened, and need not be
-        return
-    opened = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(opened)
-    except OSError as error:
-        if error.errno not in (errno.EINVAL, errno.ENOTSUP):  # some network file systems flush files alone
-            raise
-    finally:
-        os.close(opened)

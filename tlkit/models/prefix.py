@@ -108,12 +108,10 @@ def frozen_blocks(model: nn.Module) -> int:
     base = base_model(model)
     if base.get_decoder() is base:
         raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
-    every, entered = range(len(find_blocks(base))), []
-    for seed in (0, 1):
-        with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
-            torch.manual_seed(seed)
-            entered.append(_entering(base, every, _few_tokens(base)))
-    count = max(number for number, states in entered[0].items() if not states.requires_grad or number == 0)
+    tokens = _few_tokens(base)
+    with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
+        in_training = _entering(base, range(len(find_blocks(base))), tokens)
+    count = max(number for number, states in in_training.items() if not states.requires_grad or number == 0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
@@ -121,7 +119,9 @@ def frozen_blocks(model: nn.Module) -> int:
             "to pass. Freeze the embeddings and the lower blocks whole, norms included "
             "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
-    if not torch.equal(entered[0][count], entered[1][count]):
+    with mode(model, training=False), torch.no_grad():
+        in_evaluation = _entering(base, [count], tokens)
+    if not torch.equal(in_training[count], in_evaluation[count]):
         raise NoFrozenPrefix(
             f"no frozen prefix: the lowest {count} blocks draw random numbers in training (dropout), so nothing stays "
             "the same from pass to pass: set the dropout of the model's configuration to 0"

@@ -58,7 +58,7 @@ def in_child(folder: Path, resume: bool, dies_at: int = 0) -> bool:
 
         return wrapped
 
-    os.replace, os.fsync, os.unlink = deadly(os.replace), deadly(os.fsync), deadly(os.unlink)
+    os.replace, os.unlink = deadly(os.replace), deadly(os.unlink)
     code = 1
     try:
         folder.with_suffix(".hash").write_text(run(folder, resume))
