@@ -53,12 +53,7 @@ class Corpus:
                     raise ValueError(f"{self.name}: {str(document)[:40]!r} is in {owner[words]} and in {split}")
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Corpus":
-        """The first documents of each split.
-
-        Args:
-            train: training documents to keep; None keeps all.
-            test: validation documents and test documents to keep; None keeps all.
-        """
+        """The first documents of each split: of the validation split as many as of the test split; None keeps all."""
         return replace(self, train=self.train[:train], validation=self.validation[:test], test=self.test[:test])
 
     @property
@@ -163,21 +158,16 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
     if not opening:
         raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
     refuse_special_tokens(((f"document {number}", text) for number, text in enumerate(texts, 1)), tokenizer)
+    encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     ids, owners = [], []
-    for number, tokens in enumerate(
-        tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-    ):
+    for number, tokens in enumerate(encoded):
         ids += [*opening, *tokens]
         owners += [number] * (len(opening) + len(tokens))
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
 
 
 def text_opening(tokenizer) -> list[int]:
-    """The tokens that a tokenizer puts before every text, such as Llama's `<s>`; most put none.
-
-    Args:
-        tokenizer: of a model.
-    """
+    """The tokens that a tokenizer puts before every text, such as Llama's `<s>`; most put none."""
     text = "text"
     plain, framed = tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer(text)["input_ids"]
     begin = next((n for n in range(len(framed) - len(plain) + 1) if framed[n : n + len(plain)] == plain), 0)
@@ -185,11 +175,7 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, or else the end-of-text token; none without either.
-
-    Args:
-        tokenizer: of a model.
-    """
+    """The tokens that open a document: those before every text, or else the end-of-text token; none without either."""
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 
@@ -220,9 +206,6 @@ def split_documents(name: str, documents: Sequence) -> Corpus:
     Args:
         name: of the corpus.
         documents: texts, or objects whose `str` is one.
-
-    Returns:
-        The corpus.
 
     Raises:
         ValueError: where there are fewer than ten different documents.
@@ -278,7 +261,7 @@ def _python_reference() -> list[str]:
     for _, topic in sorted(topics.items()):
         for paragraph in re.split(r"\n\s*\n", topic):
             # Indented paragraphs are code or grammar, rows of symbols are headings and tables.
-            text = " ".join(paragraph.split())
+            text = single_spaced(paragraph)
             if paragraph[:1] not in (" ", "*", "=", "-", "+", "|", "") and len(text) >= 150 and text[-1] in ".:":
                 paragraphs.append(text)
     return list(dict.fromkeys(paragraphs))
@@ -292,10 +275,8 @@ def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> li
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
     texts: list[str] = []
     for file in read:
-        if file.suffix.lower() in ROW_FILES:
-            texts += _read_column(file, text_column, ignore_keys)
-        else:
-            texts += _read_paragraphs(file)
+        rows = file.suffix.lower() in ROW_FILES
+        texts += _read_column(file, text_column, ignore_keys) if rows else _read_paragraphs(file)
     return texts
 
 
@@ -326,14 +307,10 @@ def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> 
 
 
 def _read_paragraphs(path: Path) -> list[str]:
-    parts = [part.strip("\n") for part in re.split(r"\n\s*\n", read_text(path))]
-    return [part if CODE.search(part) else single_spaced(part) for part in parts]
+    paragraphs = [paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(path))]
+    return [one if CODE.search(one) else single_spaced(one) for one in paragraphs]
 
 
 def single_spaced(text: str) -> str:
-    """A text with one space wherever it has white space: two documents are the same where these are equal.
-
-    Args:
-        text: any.
-    """
+    """A text with one space wherever it has white space: two documents are the same where these are equal."""
     return " ".join(text.split())

@@ -58,11 +58,6 @@ def same_option(settings: type, name: str, default: Any = MISSING) -> Any:
     return _field(default, settings.__dataclass_fields__[name].metadata)
 
 
-def is_needed(setting: Field) -> bool:
-    """Whether a value has to be given."""
-    return setting.default is setting.default_factory is MISSING
-
-
 def _field(default: Any, metadata: Mapping) -> Any:
     return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
 
@@ -84,14 +79,7 @@ def is_a(kind: type, value: object) -> bool:
 
 
 def checked(setting: Field, value: object) -> object:
-    """The value, where the setting may have it.
-
-    Args:
-        setting: a field made by `option`.
-        value: what it is to be; text stands for a number or a path, as a command line or YAML has it.
-
-    Returns:
-        The value in the setting's own type.
+    """The value in the setting's own type; text stands for a number or a path, as a command line or YAML has it.
 
     Raises:
         ValueError: the value and what was expected, for the caller to put a name before it.
@@ -104,12 +92,13 @@ def checked(setting: Field, value: object) -> object:
     elif isinstance(value, str) and kind in (int, float, Path) and value:
         with suppress(ValueError):
             converted = kind(value)
-    if (
-        is_a(kind, converted)
-        and converted != ""
-        and (converted in choices or not choices)
-        and _within(setting, converted)
-    ):
+    above, least, most = setting.metadata["limits"].values()
+    allowed = is_a(kind, converted) and converted != "" and (not choices or converted in choices)
+    if allowed and is_a(float, converted):
+        largest = LARGEST[kind] if most is None else most
+        allowed = (above is None or converted > above) and (least is None or converted >= least)
+        allowed = allowed and converted <= largest
+    if allowed:
         return float(converted) if kind is float else converted
     limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
     bounds = " and ".join(f"{name} {limit:,}" for name, limit in limits.items())
@@ -117,20 +106,8 @@ def checked(setting: Field, value: object) -> object:
     raise ValueError(f"{reprlib.repr(value)}: expected {expected}")
 
 
-def _within(setting: Field, value: object) -> bool:
-    if not is_a(float, value):
-        return True
-    above, least, most = setting.metadata["limits"].values()
-    most = LARGEST[kind_of(setting)] if most is None else most
-    return (above is None or value > above) and (least is None or value >= least) and value <= most
-
-
 def check(settings: object) -> None:
-    """Refuse a dataclass of settings in which a field has a value that it may not have.
-
-    Raises:
-        ValueError: naming the first such field, its value and what was expected.
-    """
+    """Refuse, with name, value and what was expected, a dataclass in which a field has a value that it may not have."""
     for setting in options_of(type(settings)):
         try:
             checked(setting, getattr(settings, setting.name))
@@ -139,14 +116,7 @@ def check(settings: object) -> None:
 
 
 def checked_by_name(settings: Mapping[str, Field], values: Mapping[str, object]) -> dict[str, object]:
-    """Values by name, as a file has them.
-
-    Args:
-        settings: the settings that there are, by name.
-        values: to be checked.
-
-    Returns:
-        The values in the settings' own types.
+    """Values by name, as a file has them, in the types of the settings there are.
 
     Raises:
         ValueError: naming the first setting that is unknown, or has a value that it may not have.

@@ -123,7 +123,7 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
     from tlkit.models import meta_model
     from tlkit.models.parts import longest_input
 
-    given = {"run_file": str(DATA / "tiers" / f"{name}.yaml"), "output": str(folder / name)}
+    given = {"run_file": DATA / "tiers" / f"{name}.yaml", "output": folder / name}
     options, scoring, config, *others = settings_of(train, given | ({"model": model} if model else {}))
     if model:
         length = min(options.sequence_length, longest_input(meta_model(model)) or options.sequence_length)

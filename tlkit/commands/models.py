@@ -83,12 +83,6 @@ class GenerateOptions:
     model: str | None = option(None, MODEL)
     chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
     system: str = option("", "with --chat: instructions that come before the message")
-
-
-@dataclass(frozen=True)
-class WritingOptions:
-    """How it writes"""
-
     max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
     temperature: float = option(
         0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
@@ -256,7 +250,7 @@ def fetch(options: FetchOptions) -> Outcome:
     return Outcome({"model": options.model, "folder": folder}, str(folder))
 
 
-def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
+def generate(options: GenerateOptions) -> Outcome:
     """Let a model continue a text, or answer in its own chat template.
 
     It stops where the model writes an end token, and otherwise at the limit of new tokens; how many tokens were
@@ -272,24 +266,16 @@ def generate(options: GenerateOptions, writing: WritingOptions) -> Outcome:
     encode = partial(chat_tokens, system=options.system) if options.chat else prompt_tokens
     encoded = [encode(loaded.tokenizer, prompt) for prompt in options.prompt]
     device.place(loaded.model)
-    settings = {"new_tokens": writing.max_new_tokens, "temperature": writing.temperature, "seed": writing.seed}
-    # One at a time, so that a sample does not depend on the other prompts.
-    written = [continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)[0] for ids in encoded]
-    answers = [
-        {
-            "prompt": prompt,
-            "text": continuation.text,
-            "prompt_tokens": len(ids),
-            "tokens": continuation.tokens,
-            "stopped_by": "end token" if continuation.ended else "limit",
-        }
-        for prompt, ids, continuation in zip(options.prompt, encoded, written, strict=True)
-    ]
-    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": answers}
-    return Outcome(figures, "\n\n".join(_shown(one, options.chat) for one in answers))
-
-
-def _shown(one: dict[str, object], chat: bool) -> str:
-    dialogue = f"> {one['prompt']}\n{one['text'].strip()}" if chat else f"{one['prompt']}{one['text']}"
-    why = "the model wrote an end token" if one["stopped_by"] == "end token" else "the limit of --max-new-tokens"
-    return f"{dialogue}\n[{one['tokens']} tokens; stopped by: {why}]"
+    settings = {"new_tokens": options.max_new_tokens, "temperature": options.temperature, "seed": options.seed}
+    written, shown = [], []
+    for prompt, ids in zip(options.prompt, encoded, strict=True):
+        # One at a time, so that a sample does not depend on the other prompts.
+        (one,) = continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)
+        reason = "end token" if one.ended else "limit"
+        figures = {"prompt": prompt, "text": one.text, "prompt_tokens": len(ids), "tokens": one.tokens}
+        written.append(figures | {"stopped_by": reason})
+        why = "the model wrote an end token" if one.ended else "the limit of --max-new-tokens"
+        dialogue = f"> {prompt}\n{one.text.strip()}" if options.chat else f"{prompt}{one.text}"
+        shown.append(f"{dialogue}\n[{one.tokens} tokens; stopped by: {why}]")
+    figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": written}
+    return Outcome(figures, "\n\n".join(shown))

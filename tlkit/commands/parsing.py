@@ -3,9 +3,11 @@
 import argparse
 import inspect
 import os
+import re
 import textwrap
 from collections.abc import Callable, Mapping
-from dataclasses import Field
+from dataclasses import MISSING, Field
+from functools import partial
 from pathlib import Path
 from typing import get_origin
 
@@ -13,15 +15,13 @@ import yaml
 
 from tlkit.commands.outcome import WIDTH
 from tlkit.commands.run_files import read_run_file
-from tlkit.options import checked, is_needed, kind_of, options_of
+from tlkit.options import checked, kind_of, options_of
 
 METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", dict: "NAME=VALUE"}
 
 
 def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
     """The command line of functions whose parameters are dataclasses of settings.
-
-    All values stay text here: what they may be is said by `options.checked`.
 
     Args:
         commands: the functions, by the name that is typed. Their docstrings are the help.
@@ -37,7 +37,7 @@ def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
             name,
             help=words.splitlines()[0],
             description="\n\n".join(textwrap.fill(part, WIDTH) for part in words.split("\n\n")),
-            formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=32, width=WIDTH),
+            formatter_class=partial(argparse.RawDescriptionHelpFormatter, max_help_position=32, width=WIDTH),
             argument_default=argparse.SUPPRESS,
             allow_abbrev=False,
         )
@@ -54,7 +54,7 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
 
     Args:
         command: a function whose parameters are dataclasses of settings.
-        given: the settings that were given, as text, by name.
+        given: the settings that were given, by name.
 
     Returns:
         An object of each dataclass, in the order of the parameters.
@@ -65,30 +65,33 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
     """
     kinds = _kinds_of(command)
     settings = {setting.name: setting for kind in kinds for setting in options_of(kind)}
-    values = {name: _from_words(settings[name], words) for name, words in given.items()}
+    values = {name: _joined(settings[name], value) for name, value in given.items()}
     if "run_file" in values:
         in_file = {name: setting for name, setting in settings.items() if name != "run_file"}
         values = read_run_file(values["run_file"], in_file) | values
     for name, setting in settings.items():
-        if name not in values and is_needed(setting):
+        if name not in values and _is_needed(setting):
             raise ValueError(f"{_flag(setting)} is missing: {setting.metadata['help']}")
         if isinstance(path := values.get(name), Path):
             _check_path(setting, path)
     return [kind(**{s.name: values[s.name] for s in options_of(kind) if s.name in values}) for kind in kinds]
 
 
-def _from_words(setting: Field, words: object) -> object:
-    """What was typed, in the setting's own type; of train_norms=false, {"train_norms": False}."""
-    if words == []:  # what argparse makes of "--"
-        words = "--"
-    several = isinstance(words, list)
+def _joined(setting: Field, value: object) -> object:
+    """What an option has that was given several times."""
+    if value == []:  # what argparse makes of "--"
+        raise ValueError(f"{_flag(setting)} '--': expected a value")
+    if isinstance(value, list):
+        return dict(value) if kind_of(setting) is dict else tuple(value)
+    return value
+
+
+def _value(setting: Field, text: str) -> object:
+    """What was typed, in the setting's own type; of train_norms=false, the pair of name and value."""
     try:
-        if kind_of(setting) is dict:
-            return dict(map(_named_value, words))
-        values = [checked(setting, word) for word in (words if several else [words])]
+        return _named_value(text) if kind_of(setting) is dict else checked(setting, text)
     except ValueError as error:
-        raise ValueError(f"{_flag(setting)} {error}") from None
-    return tuple(values) if several else values[0]
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _named_value(text: str) -> tuple[str, object]:
@@ -116,24 +119,30 @@ def _check_path(setting: Field, path: Path) -> None:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
         """argparse would print its usage too, and end the process."""
-        raise ValueError(f"{message} (see {self.prog} --help)")
+        words = re.sub(r"^argument (--[a-z-]+|[A-Z]+): ", r"\1 ", message)
+        raise ValueError(f"{words} (see {self.prog} --help)")
 
 
 def _add(group, setting: Field) -> None:
     kind, words = kind_of(setting), setting.metadata["help"].replace("%", "%%")
     if setting.metadata.get("positional"):
-        group.add_argument(setting.name, metavar=_flag(setting), help=words)
+        group.add_argument(setting.name, metavar=_flag(setting), help=words, type=partial(_value, setting))
         return
-    if is_needed(setting):
+    if _is_needed(setting):
         words += " (needed)"
     elif kind is not dict and setting.default not in (None, False):
         words += f"; default: {'yes' if setting.default is True else setting.default}"
-    form = {"metavar": "|".join(setting.metadata["choices"]) or METAVARS.get(kind)}
+    if kind is bool:
+        form = {"action": argparse.BooleanOptionalAction}
+    else:
+        form = {"metavar": "|".join(setting.metadata["choices"]) or METAVARS[kind], "type": partial(_value, setting)}
     if kind is dict or get_origin(setting.type) is tuple:
         form["action"] = "append"
-    elif kind is bool:
-        form = {"action": argparse.BooleanOptionalAction}
     group.add_argument(_flag(setting), dest=setting.name, help=words, **form)
+
+
+def _is_needed(setting: Field) -> bool:
+    return setting.default is setting.default_factory is MISSING
 
 
 def _flag(setting: Field) -> str:

@@ -72,11 +72,7 @@ def load_labelled(
 
 
 def class_names(documents: Sequence[Labelled]) -> tuple[str, ...]:
-    """The classes of texts in alphabetical order: the number of a class is its place there.
-
-    Args:
-        documents: of a training split.
-    """
+    """The classes of texts in alphabetical order: the number of a class is its place there."""
     return tuple(sorted({document.label for document in documents}))
 
 

@@ -52,7 +52,7 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
         model: the model.
 
     Raises:
-        ValueError: in both cases. Without its vocabulary file a tokenizer still loads, with its special tokens alone.
+        ValueError: in these cases. Without its vocabulary file a tokenizer still loads, with its special tokens alone.
     """
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])

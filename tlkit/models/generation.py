@@ -30,14 +30,7 @@ class Continuation:
 
 
 def generate(
-    model: nn.Module,
-    tokenizer: PreTrainedTokenizerBase,
-    prompts: Sequence[str] = PROMPTS,
-    *,
-    new_tokens: int = 30,
-    temperature: float = 0.0,
-    seed: int = 0,
-    batch_size: int | None = None,
+    model: nn.Module, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str] = PROMPTS, **settings: float | None
 ) -> list[str]:
     """Continue each prompt, up to the end-of-text token where the model writes one.
 
@@ -45,10 +38,7 @@ def generate(
         model: a causal language model.
         tokenizer: its tokenizer.
         prompts: each with at least one token.
-        new_tokens: the most that are written behind each prompt.
-        temperature: 0 for the likeliest token each time, otherwise sampled.
-        seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once, None for `AT_ONCE`; samples depend on it.
+        settings: of `continue_tokens`: `new_tokens`, `temperature`, `seed`, `batch_size`.
 
     Returns:
         Prompt and continuation, in the order given.
@@ -57,25 +47,14 @@ def generate(
         ValueError: for an empty prompt, a negative temperature, or more tokens than the model can read.
     """
     encoded = [prompt_tokens(tokenizer, prompt) for prompt in prompts]
-    settings = {"new_tokens": new_tokens, "temperature": temperature, "seed": seed, "batch_size": batch_size}
     return [written.whole for written in continue_tokens(model, tokenizer, encoded, **settings)]
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """The tokens of a text that is to be continued.
+    """The tokens of a text that is to be continued; ValueError for a prompt without a token.
 
     What the tokenizer puts before a text (Llama's `<s>`) is kept, because the model has learned to read it there. What
     it would put behind one is left out, because the text is not finished.
-
-    Args:
-        tokenizer: of the model.
-        prompt: the beginning of a text.
-
-    Returns:
-        Token ids.
-
-    Raises:
-        ValueError: for a prompt without a token.
     """
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not ids:
@@ -90,9 +69,6 @@ def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = 
         tokenizer: of the model.
         message: what the user says.
         system: instructions that come before it.
-
-    Returns:
-        Token ids.
 
     Raises:
         ValueError: where the tokenizer has no chat template, or the template refuses or leaves out a message.
@@ -114,7 +90,7 @@ def continue_tokens(
     tokenizer: PreTrainedTokenizerBase,
     prompts: Sequence[Sequence[int]],
     *,
-    new_tokens: int,
+    new_tokens: int = 30,
     temperature: float = 0.0,
     seed: int = 0,
     batch_size: int | None = None,
@@ -156,9 +132,9 @@ def continue_tokens(
     with evaluation_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         for places in _together(model, prompts, batch_size or AT_ONCE):
-            padded = _padded_left([prompts[place] for place in places], device)
-            rows = model.generate(**padded, num_beams=1, **options, **sampling)
-            width = padded["input_ids"].shape[1]
+            inputs = _padded_left([prompts[place] for place in places], device)
+            rows = model.generate(**inputs, num_beams=1, **options, **sampling)
+            width = inputs["input_ids"].shape[1]
             for place, row in zip(places, rows.tolist(), strict=True):
                 length = len(prompts[place])
                 written[place] = _continuation(tokenizer, row[width - length :], length, ends)
@@ -166,13 +142,13 @@ def continue_tokens(
 
 
 def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
-    """Of prompt and continuation, the part up to the first end token behind the prompt."""
+    """Of prompt and continuation, what stands up to the first end token behind the prompt."""
     last = next((number for number in range(begin, len(row)) if row[number] in ends), None)
     end = len(row) if last is None else last + 1
     prompt, whole = (tokenizer.decode(row[:place], skip_special_tokens=True) for place in (begin, end))
     # Decoded alone, a continuation may lose the space that it begins with.
-    continuation = tokenizer.decode(row[begin:end], skip_special_tokens=True)
-    text = whole.removeprefix(prompt) if whole.startswith(prompt) else continuation
+    alone = tokenizer.decode(row[begin:end], skip_special_tokens=True)
+    text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
     return Continuation(whole, text, end - begin, last is not None)
 
 
@@ -186,9 +162,8 @@ def _together(model: nn.Module, prompts: Sequence[Sequence[int]], most: int) -> 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
     """Rows of one length that end with the prompts; which token fills them is of no importance, the mask hides it."""
     width = max(map(len, prompts))
-    fill = [[0] * (width - len(ids)) for ids in prompts]
-    ids = torch.tensor([[*zeros, *ids] for zeros, ids in zip(fill, prompts, strict=True)], device=device)
-    mask = torch.tensor([[0] * len(zeros) + [1] * (width - len(zeros)) for zeros in fill], device=device)
+    ids = torch.tensor([[0] * (width - len(row)) + [*row] for row in prompts], device=device)
+    mask = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in prompts], device=device)
     return {"input_ids": ids, "attention_mask": mask}
 
 
