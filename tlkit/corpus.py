@@ -114,16 +114,11 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 
     Each document is opened as in `token_stream`; the tail that does not fill a block is left out.
 
-    Args:
-        texts: the documents.
-        tokenizer: a transformers tokenizer with an end-of-text token.
-        block_size: tokens in a block, at least 2.
-
     Returns:
         Token ids, shape (blocks, block_size).
 
     Raises:
-        ValueError: where there is no text, or not enough for one block.
+        ValueError: where there is no text, or not enough for one block of at least two tokens.
     """
     if block_size < 2:
         raise ValueError(f"block_size={block_size}: expected at least 2 tokens")
@@ -183,9 +178,11 @@ def document_opening(tokenizer) -> list[int]:
 def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
     """Refuse texts in which the tokenizer would read its own special token: an end, say, in the middle of a text.
 
+    A token that stands for unknown words alone is allowed: published corpora contain it.
+
     Args:
         texts: pairs of a name, for the message, and running text or what a message of a conversation says.
-        tokenizer: of the model. A token that stands for unknown words alone is allowed: published corpora contain it.
+        tokenizer: of the model.
 
     Raises:
         ValueError: naming the first such text and the token.
@@ -202,10 +199,6 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
 
 def split_documents(name: str, documents: Sequence) -> Corpus:
     """Leave out what is there twice or empty, shuffle, and split 80/10/10, the same way every time.
-
-    Args:
-        name: of the corpus.
-        documents: texts, or objects whose `str` is one.
 
     Raises:
         ValueError: where there are fewer than ten different documents.
@@ -231,14 +224,7 @@ def _without_repeats(documents: Sequence) -> tuple[list, int, int]:
 
 
 def own_splits(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:
-    """The splits that a folder has, as files of rows that are named train, validation and test.
-
-    Args:
-        folder: such a folder, or any other path.
-        read: what makes documents of a file.
-
-    Returns:
-        The corpus; None where there is no file named train.
+    """The splits of a folder with files of rows named train, validation and test; None without a file named train.
 
     Raises:
         ValueError: where one of the others is missing, or a document stands in two splits.

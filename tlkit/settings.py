@@ -7,11 +7,8 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 from tlkit.options import check, option
-
-Text = TypeVar("Text")  # a `Corpus`
 
 # In the repository the data lie beside the package, in a wheel inside it.
 DATA = next(
@@ -35,10 +32,6 @@ class Profile:
     epochs: float
     seeds: int
     questions: int | None = 0
-
-    def limit(self, corpus: Text) -> Text:
-        """The first `train_passages` documents of a corpus' training split and `test_passages` of the others."""
-        return corpus.limited(self.train_passages, self.test_passages)
 
 
 # The model that `ci` trains can only guess answers: its few questions show the columns, and cost a tenth of a run.
@@ -102,19 +95,12 @@ def check_micro_batch(plan: Plan, batch_size: int) -> None:
         raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
 
 
-def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = None) -> Profile:
+def setup(profile: str | None = None, *, threads: int | None = None) -> Profile:
     """Make a run repeatable and quiet.
 
     Args:
         profile: a name in `PROFILES`; None for `TLKIT_PROFILE`, else "ci".
-        seed: of torch's random numbers.
         threads: of torch; None leaves them as they are.
-
-    Returns:
-        The profile.
-
-    Raises:
-        ValueError: for an unknown profile.
     """
     name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
     if name not in PROFILES:
@@ -138,7 +124,7 @@ def setup(profile: str | None = None, *, seed: int = 0, threads: int | None = No
     # again and again, which is most of its time where memory runs out (see `out_of_memory.catch_out_of_memory`).
     gc.collect()
     gc.freeze()
-    torch.manual_seed(seed)
+    torch.manual_seed(0)
     if threads:
         torch.set_num_threads(threads)
     return PROFILES[name]

@@ -21,10 +21,7 @@ METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", dict: "NAME=VALUE"}
 
 
 def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
-    """The command line of functions whose parameters are dataclasses of settings.
-
-    Args:
-        commands: the functions, by the name that is typed. Their docstrings are the help.
+    """The command line of functions, by name, whose parameters are dataclasses of settings; docstrings are the help.
 
     Returns:
         A parser whose result has the settings that were given, `command` and `json`.
@@ -50,11 +47,7 @@ def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
 
 
 def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
-    """What a command takes, from its command line, then from its run file, then by default.
-
-    Args:
-        command: a function whose parameters are dataclasses of settings.
-        given: the settings that were given, by name.
+    """What a command takes, from its command line (`given`), then from its run file, then by default.
 
     Returns:
         An object of each dataclass, in the order of the parameters.

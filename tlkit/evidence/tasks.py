@@ -130,7 +130,7 @@ def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
     """
     if limit is not None:
         return whole.limited(limit, limit)
-    return profile.limit(whole) if whole.name in NAMED else whole
+    return whole.limited(profile.train_passages, profile.test_passages) if whole.name in NAMED else whole
 
 
 @dataclass(frozen=True)

@@ -80,11 +80,6 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
     Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
     there in use, in later turns too.
 
-    Args:
-        conversation: to be learned from.
-        tokenizer: of the model.
-        ends: tokens at which the model stops.
-
     Yields:
         Token ids, and whether they are learned.
 
@@ -176,16 +171,13 @@ def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Messages in the chat template.
+    """Messages, pairs of role and content, in the chat template; ValueError where the template refuses them.
 
     Args:
-        messages: pairs of role and content.
+        messages: in turn.
         tokenizer: of the model.
         answers_next: whether the text is to end where the model's answer begins.
         tools: functions that may be called, each a description in JSON.
-
-    Raises:
-        ValueError: where the template refuses the messages.
     """
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}

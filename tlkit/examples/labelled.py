@@ -85,9 +85,6 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
         classes: their names, in the order of their numbers.
         length: tokens in a row at most; of a longer text the beginning is read.
 
-    Returns:
-        The examples, in the order given.
-
     Raises:
         ValueError: for no texts, an unknown class, a text without a token, or one that ends with the padding token: a
             classifier reads the class off the last token that is none.

@@ -46,13 +46,7 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
     """Refuse a tokenizer that makes nothing, or nothing but unknown tokens, of a sentence, or has too many tokens.
 
-    Args:
-        name: of the model, for the message.
-        tokenizer: what was loaded with it.
-        model: the model.
-
-    Raises:
-        ValueError: in these cases. Without its vocabulary file a tokenizer still loads, with its special tokens alone.
+    Without its vocabulary file a tokenizer still loads, with its special tokens alone.
     """
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
@@ -77,11 +71,6 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     perplexity near 1. Some models see all of a prefix, others what lies in the same window, so both ends are changed,
     and the text is longer than a sentence. In a causal model nothing moves at all; only experts that get another
     number of tokens round differently, by some millionths of the logits' spread.
-
-    Args:
-        name: of the model, for the message.
-        model: the model, on its device.
-        tokenizer: its tokenizer.
 
     Raises:
         ValueError: where logits depend on a later token, or are no numbers.

@@ -56,7 +56,6 @@ def load_model(
     name: str | None = None,
     *,
     adapter: str | None = None,
-    device: str = "cpu",
     dtype: torch.dtype = torch.float32,
     random_init: bool = False,
     classes: int | None = None,
@@ -71,7 +70,6 @@ def load_model(
         name: a preset, a hub id or a folder; None for `TLKIT_MODEL`, else the bundled model.
         adapter: "merge" makes a trained adapter part of plain weights, for any strategy; "continue" keeps it apart,
             to be trained on by `apply_strategy(model, "lora")` (or "qlora"); None loads it frozen.
-        device: where the model is put.
         dtype: of the weights in memory.
         random_init: keep architecture and tokenizer, but draw fresh weights (and no adapter): the control that says
             what pretraining is worth.
@@ -114,7 +112,6 @@ def load_model(
                 model.name_or_path = model.config.name_or_path = reference
 
     refuse_unusable_tokenizer(name, tokenizer, model)
-    model.to(device)
     if classes is None:
         refuse_sight_of_the_future(name, model, tokenizer)
     else:  # behind the last token that is no padding, the model reads off the class
@@ -124,14 +121,7 @@ def load_model(
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The classes of a text in the order in which a model has them.
-
-    Args:
-        name: of the model, as for `load_model`.
-        classes: of the text; None where it has none.
-
-    Returns:
-        The model's own order, where it is a classifier that names its classes; else the classes as they are.
+    """The classes of a text, if it has some: in the model's order, where that is a classifier that names its classes.
 
     Raises:
         ValueError: where the model names other classes.
@@ -148,14 +138,7 @@ def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[s
 
 
 def architecture(name: str) -> PretrainedConfig:
-    """The configuration of a preset (no network), a folder, or a hub id; of an adapter, that of its base model.
-
-    Args:
-        name: as for `load_model`.
-
-    Raises:
-        ValueError: as `load_model` does.
-    """
+    """The configuration of a preset (no network), a folder, or a hub id; of an adapter, that of its base model."""
     if name in PRESETS:
         settings = dict(PRESETS[name].architecture)
         return AutoConfig.for_model(settings.pop("model_type"), **settings)
@@ -173,9 +156,6 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
     Args:
         source: a name as for `load_model`, or a configuration.
         classes: as for `load_model`.
-
-    Raises:
-        ValueError: as `load_model` does.
     """
     config = architecture(source) if isinstance(source, str) else source
     with torch.device("meta"):

@@ -133,14 +133,7 @@ def source_of(name: str) -> str:
 
 
 def fetched_folder(name: str) -> Path | None:
-    """The folder of a model that is on this machine; None where it is not. Asks no network.
-
-    Args:
-        name: a preset, a hub id or a folder.
-
-    Returns:
-        A folder that `load_model` can read.
-    """
+    """The folder of a preset, a hub id or a folder that is on this machine; None where it is not. Asks no network."""
     source = source_of(name)
     try:
         folder = Path(source if Path(source).is_dir() else snapshot_download(source, local_files_only=True))
@@ -195,13 +188,7 @@ def _reference(wanted: str, folder: Path) -> str:
 
 
 def named_base(folder: Path) -> str | None:
-    """The base model that an adapter's folder names; None for a whole model.
-
-    Args:
-        folder: a model's folder on this machine.
-
-    Returns:
-        A preset, a hub id or a folder.
+    """The base model that an adapter's folder names: a preset, a hub id or a folder; None for a whole model.
 
     Raises:
         ValueError: where there is an adapter beside a whole model, or one that names no base model.
@@ -221,11 +208,7 @@ def named_base(folder: Path) -> str | None:
 
 
 def refuse_other_formats(name: str, path: Path) -> None:
-    """Refuse weights in files of another kind than safetensors, and a single file in the place of a folder.
-
-    Raises:
-        ValueError: naming the file and the way on.
-    """
+    """Refuse weights in files of another kind than safetensors, and a single file in the place of a folder."""
     others = [path] if path.is_file() else []
     if path.is_dir() and not any(path.glob("*.safetensors")):
         others = sorted(file for file in path.iterdir() if file.suffix in (".gguf", ".bin", ".pt", ".pth", ".ckpt"))

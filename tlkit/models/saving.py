@@ -67,10 +67,6 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
 def check_save(model: nn.Module, folder: str | Path) -> None:
     """Refuse what `save_model` would refuse; ask before training.
 
-    Args:
-        model: what is to be saved.
-        folder: where.
-
     Raises:
         ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
             adapter beside whole weights: neither could be told from the other), or has the name of a preset; where
@@ -112,14 +108,7 @@ def weights_sha256(folder: Path) -> str:
 
 
 def stored_classes(folder: Path) -> tuple[str, ...] | None:
-    """The names of the classes that a model was trained to tell apart, in the order of their numbers.
-
-    Args:
-        folder: of a model or an adapter.
-
-    Returns:
-        The names; None where the folder is no classifier's, or names none.
-    """
+    """The names of the classes that a model or adapter tells apart, in the order of their numbers; None without any."""
     if (folder / CLASSES).is_file():
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
     if not (folder / "config.json").is_file():

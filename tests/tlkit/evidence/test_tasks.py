@@ -87,7 +87,7 @@ def test_a_profile_bounds_what_is_bundled_and_no_text_of_a_reader():
 def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):
     """Against the loss of the answers of the untouched model, one conversation after the other."""
     loaded = load_model(three_blocks)
-    kept, _ = short_enough(LITTLE.limit(load_conversations()).test, loaded.tokenizer, 256)
+    kept, _ = short_enough(load_conversations().test[: LITTLE.test_passages], loaded.tokenizer, 256)
     nats = tokens = 0.0
     for conversation in kept:
         row = answer_examples([conversation], loaded.tokenizer)
