@@ -28,8 +28,7 @@ from tlkit.jobs import Part, reported
 from tlkit.losses import summed_loss
 from tlkit.models.adapters import base_model, in_four_bits
 from tlkit.models.groups import in_phases
-from tlkit.models.parts import find_blocks
-from tlkit.models.passes import evaluation_mode
+from tlkit.models.parts import evaluation_mode, find_blocks
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, prepare, refuse_not_finite
 from tlkit.training import (

@@ -9,8 +9,7 @@ from torch.nn import functional
 
 from tlkit.corpus import token_stream
 from tlkit.jobs import SILENT, Part
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import evaluation_mode
+from tlkit.models.parts import evaluation_mode, longest_input
 
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01

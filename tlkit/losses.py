@@ -11,7 +11,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast
 from tlkit.examples import IGNORED, Batch, as_examples, inputs_of
 from tlkit.memory import CPU
 from tlkit.models.adapters import base_model
-from tlkit.models.passes import mode
+from tlkit.models.parts import mode
 from tlkit.settings import Plan
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own

@@ -16,7 +16,7 @@ from tlkit.losses import summed_loss
 from tlkit.memory import CPU, Host, move_weights, saved_on_host
 from tlkit.models.adapters import base_model
 from tlkit.models.groups import groups_of
-from tlkit.models.passes import evaluation_mode, mode
+from tlkit.models.parts import evaluation_mode, mode
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan
 

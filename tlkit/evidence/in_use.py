@@ -13,8 +13,7 @@ from tlkit.evidence.questions import Answers, Question, answer_questions
 from tlkit.evidence.tasks import Measured
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback
 from tlkit.jobs import SILENT, Part
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import evaluation_mode
+from tlkit.models.parts import evaluation_mode, longest_input
 
 NEW_TOKENS = 32
 PROMPT = "In Rust, Vec<T> is"

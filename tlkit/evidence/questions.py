@@ -19,8 +19,7 @@ from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples.answers import end_tokens, parts_of
 from tlkit.examples.conversations import Conversation
 from tlkit.jobs import SILENT, Part
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import evaluation_mode
+from tlkit.models.parts import evaluation_mode, longest_input
 from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
 from tlkit.rows import read_rows
 from tlkit.settings import DATA

@@ -7,8 +7,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.models.adapters import base_model
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import largest_change, logits_of, rounding
+from tlkit.models.parts import largest_change, logits_of, longest_input, rounding
 from tlkit.models.presets import WAY_ON
 
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.

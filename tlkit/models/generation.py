@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerBase
 from tlkit.corpus import text_opening
 from tlkit.examples.answers import end_tokens, rendered, token_ids
 from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import NO_PLACE, evaluation_mode, largest_change, rounding
+from tlkit.models.parts import NO_PLACE, evaluation_mode, largest_change, longest_input, rounding
 
 PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.

@@ -11,8 +11,7 @@ from torch import nn
 
 from tlkit.memory import in_units
 from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.parts import find_blocks
-from tlkit.models.passes import mode
+from tlkit.models.parts import find_blocks, mode
 
 LIMIT = 2**30  # bytes of states that are worth keeping in memory
 # What a decoder may be given besides tokens without its blocks computing anything else.

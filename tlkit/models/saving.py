@@ -14,8 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from tlkit.models.adapters import adapter_names, base_model
 from tlkit.models.checks import refuse_partial_load
-from tlkit.models.parts import find_blocks
-from tlkit.models.passes import largest_change, logits_of, rounding
+from tlkit.models.parts import find_blocks, largest_change, logits_of, rounding
 from tlkit.models.presets import PRESETS, WAY_ON, named_base, one_line_errors, source_of
 from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
 

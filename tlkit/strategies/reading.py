@@ -4,8 +4,7 @@ import torch
 from torch import nn
 
 from tlkit.models.adapters import adapter_names, base_model, class_head, wrapped_by
-from tlkit.models.parts import find_blocks, longest_input
-from tlkit.models.passes import evaluation_mode
+from tlkit.models.parts import evaluation_mode, find_blocks, longest_input
 from tlkit.quantization import logical_size
 
 FEW, MANY = 8, 256  # tokens

@@ -23,7 +23,7 @@ from tlkit.models import (
     save_model,
 )
 from tlkit.models.adapters import adapter_names, base_model
-from tlkit.models.passes import largest_change, logits_of
+from tlkit.models.parts import largest_change, logits_of
 from tlkit.strategies import apply_strategy, describe, strategies_named
 from tlkit.training import TrainingConfig, train
 

@@ -9,7 +9,7 @@ from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens, generate, prompt_tokens
-from tlkit.models.passes import logits_of
+from tlkit.models.parts import logits_of
 
 PROMPT = "The function returns"
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"

@@ -18,8 +18,7 @@ from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
 from tlkit.models import BUNDLED, generate, load_model, meta_model, save_model
 from tlkit.models.checks import refuse_sight_of_the_future
-from tlkit.models.parts import longest_input
-from tlkit.models.passes import evaluation_mode, largest_change, logits_of, rounding
+from tlkit.models.parts import evaluation_mode, largest_change, logits_of, longest_input, rounding
 
 TEXTS = load_corpus("rust").test[:2]
 PROMPTS = ["In Rust, Vec<T> is", "Ownership", "The Result", "The borrow checker refuses a program that"]

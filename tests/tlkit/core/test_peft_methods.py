@@ -13,8 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.adapters import adapter_names
-from tlkit.models.parts import find_blocks, longest_input
-from tlkit.models.passes import largest_change, logits_of
+from tlkit.models.parts import find_blocks, largest_change, logits_of, longest_input
 from tlkit.models.prefix import NoFrozenPrefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import FAMILIES, apply_strategy

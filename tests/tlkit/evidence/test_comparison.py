@@ -409,7 +409,7 @@ def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monke
     assert lines[0] == "run 1 of 2 [? left], bitfit, seed 0"
     assert re.fullmatch(rf"run 2 of 2 \[[\d:]+ left\], {CONTROL}, seed 0", lines[1])
     assert re.fullmatch(r"2 runs took [\d:]+", told.err.splitlines()[-1]) and told.out == ""
-    monkeypatch.setattr("tlkit.jobs._Log.form", jobs._Log.form | {"mininterval": 0.0, "delay": 1e-9})  # all of it
+    monkeypatch.setattr("tlkit.jobs.IN_LOG", jobs.IN_LOG | {"mininterval": 0.0, "delay": 1e-9})  # all of it
     for fallback in (False, True):
         settings = ComparisonSettings(seeds=1, learning_rates=GIVEN, fallback=fallback)
         compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
