@@ -450,7 +450,7 @@ def test_a_table_repeats_its_first_column_where_it_is_too_wide():
 
 def test_a_comparison_fits_a_terminal():
     """With the widest names, and figures as large as those of a model that has diverged."""
-    from tlkit.evidence.comparison_table import impossible_rows
+    from tlkit.evidence.comparison import impossible_rows
     from tlkit.reports.tables import brief, notes_on
 
     differences = ("_difference", "_difference_low", "_difference_high")

@@ -3,8 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from tlkit.evidence.comparison import Comparison
-from tlkit.evidence.comparison_table import impossible_rows, summary
+from tlkit.evidence.comparison import Comparison, impossible_rows, summary
 from tlkit.evidence.learning_rates import LearningRate
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.names import CONTROL, ZERO_SHOT

@@ -1,6 +1,5 @@
 """Commands that measure or judge: compare strategies, validate, audit a published table."""
 
-import math
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from tlkit.evidence.expectations import Verdict
 
 TIERS = ("quick", "convergence", "memory", "extended", "full")
-MOST_DIGITS = 6  # before or behind a decimal point; beyond, a power of ten is easier to read
 
 
 @dataclass(frozen=True)
@@ -43,15 +41,8 @@ class AuditOptions:
     items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
     name: str | None = option(None, "the column of the rows' names; default: the first")
     deviation: str | None = option(None, "the column of standard deviations over items, where the metric is a mean")
-    percent: bool = option(False, "the shares are percentages, from 0 to 100, and so is the difference")
+    percent: bool = option(False, "the shares are percentages, from 0 to 100")
     lower_is_better: bool = option(False, "of the metric")
-    difference: float | None = option(
-        None,
-        "to plan for, in the metric's unit: with --percent 2 is two points, else 0.02; default: one point of shares, "
-        "a tenth of the largest deviation of means",
-        above=0,
-    )
-    correlation: float = option(0.0, "of two rows' answers over the items; 0 is cautious", at_least=0, at_most=0.99)
 
 
 @dataclass(frozen=True)
@@ -171,39 +162,27 @@ def audit(options: AuditOptions) -> Outcome:
     All pairs are compared, with Bonferroni's correction. What is assumed is said; seeds are not in a table.
     """
     from tlkit.evidence.audit import audit as audit_table
-    from tlkit.evidence.published_tables import read_table
+    from tlkit.evidence.audit import read_table
     from tlkit.reports.tables import rows_of
 
     result = audit_table(
         read_table(options.table),
         options.metric,
-        _number_or_column(options.items),
+        float(options.items) if options.items.replace(".", "", 1).isdigit() else options.items,
         name=options.name,
         deviation=options.deviation,
         percent=options.percent,
         lower_is_better=options.lower_is_better,
-        correlation=options.correlation,
     )
-    plan = result.plan(options.difference)
+    plan, pairs = result.plan(), len(result.pairs)
     shown = result.table[["name", "value", "error", "low", "high", "rank"]]
-    form = _form_of(shown.value.abs().max(), shown.error.max() or (shown.high - shown.low).max())
-    texts = {column: shown[column].map(form.format) for column in ("value", "error", "low", "high")}
-    text = "\n".join([as_columns(shown.assign(**texts)), "", *result.sentences(options.difference)])
-    data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "detectable": result.detectable}
-    counts = {"separated": result.separated, "undecided": result.undecided, "out_of_reach": result.out_of_reach}
-    return Outcome(data | counts | {"plan": rows_of(plan), "assumptions": list(result.assumptions)}, text)
-
-
-def _number_or_column(text: str) -> float | str:
-    try:
-        return float(text)
-    except ValueError:
-        return text
-
-
-def _form_of(largest: float, error: float) -> str:
-    """How to print numbers up to `largest`, so that three digits of their error are seen."""
-    before, decimals = math.floor(math.log10(max(largest, error))) + 1, 2 - math.floor(math.log10(error))
-    if max(before, decimals) > MOST_DIGITS:
-        return f"{{:.{min(max(before + decimals, 1), 17)}g}}"
-    return f"{{:.{max(0, decimals)}f}}"
+    texts = {column: shown[column].map("{:.6g}".format) for column in ("value", "error", "low", "high")}
+    lines = [as_columns(shown.assign(**texts)), ""]
+    lines += [f"{result.separated:,} of {pairs:,} pairs can be told apart by test sampling alone (5% for all of them)."]
+    lines += [
+        f"A difference of {plan.difference[0]:.3g} in one pair would need {row.needed:,} {row.of} ({row.assumed})."
+        for row in plan.itertuples()
+    ]
+    lines += ["Assumed:", *(f"- {line}" for line in result.assumptions)]
+    data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "separated": result.separated}
+    return Outcome(data | {"plan": rows_of(plan), "assumptions": list(result.assumptions)}, "\n".join(lines))

@@ -4,24 +4,28 @@ A leaderboard prints a score for each row and seldom how sure it is. The number 
 What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
 """
 
+import csv
+import io
 import math
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtr, ndtri, stdtrit
+from scipy.special import ndtri, stdtrit
 
-from tlkit.evidence.published_tables import scores_of
-from tlkit.evidence.statistics import CONFIDENCE, PAIR_COLUMNS, SMALLEST_P, bonferroni, rank_intervals
+from tlkit.evidence.statistics import CONFIDENCE, rank_intervals
 
-POINT = 0.01  # of shares
-Z = float(ndtri((1 + CONFIDENCE) / 2))
-ENOUGH_ITEMS = 100  # from here on two equal rows are separated in at most 6% of all tables, with 44 items in 7%
-FARTHEST = 1e6  # so many times larger or smaller than the spread, a difference is no plan
-FEW = 5  # as few right or wrong answers make the normal approximation rough
+LEVEL = 1 - CONFIDENCE
+Z = float(ndtri(1 - LEVEL / 2))
 POWER = 0.8  # how often a difference that is there should be found, as is usual in planning
 MOST_SEEDS = 10_000
-TIE = 1e-6  # of an item: so far may a product of two numbers be off
+FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
+MOST_ITEMS = 10**12  # more than any test has
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")  # such as 1,240, which may be 1240 or 1.24
+SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
+WANTED = "expected a CSV file with a line of column names, as plain text in UTF-8"
 
 
 @dataclass(frozen=True)
@@ -31,24 +35,14 @@ class Audit:
     Attributes:
         table: a row for each row, best first: name, value, spread (the standard deviation over items), error (the
             standard error), low and high (95%, of this row alone), items, rank.
-        pairs: a row for each pair, as `compare_pairs` has them, and `possible`: whether the pair could be separated
-            if the answers to each item were published and were as favourable as they can be. `p` is of the normal
-            distribution alone; `p_adjusted` is corrected, and no smaller than the most favourable answers allow.
-        detectable: the smallest difference that is found 80% of the time in the pair with the largest standard error:
-            `one_pair`, which was chosen beforehand, and `all_pairs`, corrected for all of them. NaN where every row is
-            0 or 1.
-        least_certain: the names of that pair.
+        pairs: a row for each pair, as `compare_pairs` has them.
         shares: whether the values are shares; otherwise they are means.
-        percent: whether the shares were given as percentages; then so are the differences to plan for.
         assumptions: a sentence each.
     """
 
     table: pd.DataFrame
     pairs: pd.DataFrame
-    detectable: dict[str, float]
-    least_certain: tuple[str, str]
     shares: bool
-    percent: bool
     assumptions: tuple[str, ...]
 
     @property
@@ -56,90 +50,23 @@ class Audit:
         """How many pairs can be told apart."""
         return int(self.pairs.separated.sum())
 
-    @property
-    def undecided(self) -> int:
-        """How many pairs cannot, but could be if the answers to each item were published."""
-        return int((self.pairs.possible & ~self.pairs.separated).sum())
-
-    @property
-    def out_of_reach(self) -> int:
-        """How many pairs cannot be told apart with these items, whatever the answers to each were."""
-        return int((~self.pairs.possible & ~self.pairs.separated).sum())
-
     def plan(self, difference: float | None = None) -> pd.DataFrame:
-        """Say how many items or seeds one difference takes, for a pair that is chosen beforehand.
+        """Say how many items or seeds it takes to find one difference 80% of the time, in a pair chosen beforehand.
 
         Args:
-            difference: in units of the metric as it was given, so that 2 of percentages is two points; default: one
-                point of shares, of means a tenth of the items' spread.
+            difference: default: one point of shares, of means a tenth of the items' spread.
 
         Returns:
-            A row for each assumption, with columns difference (of shares, where the metric was in percent), of
-            ("items" or "seeds"), assumed and needed. Nobody knows the spread between seeds from such a table, so three
-            are tried: half the difference, the difference, and twice as much. Where every row is 0 or 1, nobody knows
-            the spread over items either, and those rows are left out.
-
-        Raises:
-            ValueError: for a difference larger than two rows can have, or far too small to be found.
+            A row for each assumption, with columns difference, of ("items" or "seeds"), assumed and needed. Nobody
+            knows the spread between seeds from such a table, so three are tried.
         """
-        widest, unit = float(self.table.spread.max()), 100 if self.percent else 1
-        wanted = (POINT if self.shares else widest / 10) if difference is None else difference / unit
-        least, most = widest / FARTHEST, 1 if self.shares else widest * FARTHEST
-        if not least <= wanted <= most:
-            raise ValueError(f"difference={difference:g}: expected {unit * least:.3g} to {unit * most:.3g}")
-        rows = [
-            ("items", f"answers that correlate by {shared:g}", items_needed(wanted, widest, correlation=shared))
-            for shared in (0, 0.5)
-            if widest > 0
-        ]
-        rows += [
-            ("seeds", f"deviation between seeds of {self._said(times * wanted)}", seeds_needed(wanted, times * wanted))
-            for times in (0.5, 1, 2)
-        ]
+        spread = float(self.table.spread.max())
+        wanted = (0.01 if self.shares else spread / 10) if difference is None else difference
+        items = {shared: items_needed(wanted, spread, correlation=shared) for shared in (0, 0.5)}
+        seeds = {times: seeds_needed(wanted, times * wanted) for times in (0.5, 1, 2)}
+        rows = [("items", f"answers that correlate by {shared:g}", needed) for shared, needed in items.items()]
+        rows += [("seeds", f"deviation between seeds {times:g} times as large", n) for times, n in seeds.items()]
         return pd.DataFrame(rows, columns=["of", "assumed", "needed"]).assign(difference=wanted)
-
-    def sentences(self, difference: float | None = None) -> list[str]:
-        """Say it in words, for a terminal.
-
-        Args:
-            difference: to plan for, as in `plan`.
-
-        Raises:
-            ValueError: as in `plan`.
-        """
-        plan, pairs = self.plan(difference), len(self.pairs)
-        items = self.table["items"]
-        tested = f"{items.min():,} items" if items.nunique() == 1 else f"{items.min():,} to {items.max():,} items"
-        one, every = (self._said(self.detectable[key]) for key in ("one_pair", "all_pairs"))
-        detectable = (
-            f"A difference is found {POWER:.0%} of the time from {one} on in one pair that is chosen beforehand, and "
-            f"from {every} on where all pairs are compared. These are the figures of the pair that is known least "
-            f"exactly, {' and '.join(self.least_certain)}."
-        )
-        if not self.table.spread.any():
-            detectable = "Every row is 0% or 100%, so what difference these or more items would find cannot be said."
-        ends = {"items": "to say that two models differ", "seeds": "of each, to say that two methods do"}
-        wanted = f"A difference of {self._said(float(plan.difference.iloc[0]))} in one pair would need"
-        plans = [
-            f"{wanted} {' or '.join(f'{row.needed:,} {of} ({row.assumed})' for row in part.itertuples())} {ends[of]}."
-            for of, part in plan.groupby("of")
-        ]
-        return [
-            f"{len(self.table)} rows of {tested}: {self.separated:,} of {pairs:,} pairs can be told apart by test "
-            f"sampling alone ({1 - CONFIDENCE:.0%} for all pairs together, Bonferroni). With --json each is there.",
-            f"Of the others, {self.undecided:,} could perhaps be, if the answers to each item were published; "
-            f"{self.out_of_reach:,} could not, whatever the answers were.",
-            detectable,
-            *plans,
-            "Assumed:",
-            *(f"- {line}" for line in self.assumptions),
-        ]
-
-    def _said(self, difference: float) -> str:
-        if not self.shares:
-            return f"{difference:.3g}"
-        points = 100 * difference
-        return f"{points:.1f} points" if points >= 0.1 else f"{points:.2g} points"
 
 
 def audit(
@@ -151,15 +78,12 @@ def audit(
     deviation: str | None = None,
     percent: bool = False,
     lower_is_better: bool = False,
-    correlation: float = 0.0,
 ) -> Audit:
     """Say which rows of a published table differ by more than the sampling of test items explains.
 
     A share p of n items has the variance p (1 - p) / n, a mean of n items with standard deviation s the variance
-    s² / n. The variance of a difference is the sum of both less twice their covariance. All rows have answered the same
-    items, but a table does not say which, so the covariance is unknown; it is taken from `correlation`, and never
-    larger than two shares allow. Zero is the cautious choice: hard items are hard for all rows, so answers nearly
-    always correlate positively and the true error is smaller.
+    s² / n, and a difference the sum of both. All rows have answered the same items, but a table does not say who
+    answered which, so their covariance is taken as zero. That is cautious: hard items are hard for all rows.
 
     Near 0 and 1 the normal distribution promises too much. So no pair of shares is separated where McNemar's exact test
     could not separate it with the most favourable answers, and of two rows with other items the variance is at least
@@ -170,15 +94,13 @@ def audit(
         metric: the column that is compared: shares from 0 to 1, or means.
         items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
             were tested on other items.
-        name: the column of the rows' names; default: the first of the others that is not all numbers, else the first.
+        name: the column of the rows' names; default: the first that is not all numbers.
         deviation: the column of standard deviations over items. With it the metric is a mean, without it a share.
-        percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share. A mean
-            stays in its own unit.
+        percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
         lower_is_better: of the metric.
-        correlation: of two rows' answers over the items, from 0 up to below 1.
 
     Returns:
-        The audit, in units of the metric; percentages have become shares.
+        The audit; percentages have become shares.
 
     Raises:
         ValueError: naming column, row and what was expected, where the table cannot support an audit.
@@ -187,129 +109,16 @@ def audit(
         Miller 2024, Adding error bars to evals (arXiv 2411.00640). Dunn 1961, Multiple comparisons among means
         (Bonferroni's intervals). Brown and Heathers 2017, The GRIM test (shares that no number of items gives).
     """
-    if not 0 <= correlation < 1:
-        raise ValueError(f"correlation={correlation:g}: expected a number from 0 up to below 1")
-    shares = deviation is None
-    rows = scores_of(table, metric, items, name, deviation, percent)
+    rows = _scores_of(table, metric, items, name, deviation, percent)
     rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
     rows["error"] = rows.spread / np.sqrt(rows["items"])
-    rows["low"], rows["high"] = _wilson(rows) if shares else (rows.value - Z * rows.error, rows.value + Z * rows.error)
-    pairs = _pairs(rows, correlation, shares)
+    rows["low"], rows["high"] = rows.value - Z * rows.error, rows.value + Z * rows.error
+    if deviation is None:
+        rows["low"], rows["high"] = _wilson(rows.value, rows["items"])
+    pairs = _pairs(rows, deviation is None)
     better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
-    least = pairs.loc[pairs.error.idxmax()]
-    counts = {"one_pair": 1, "all_pairs": len(pairs)}
-    detectable = {key: reach(count) * (least.error or math.nan) for key, count in counts.items()}
-    assumptions = _assumptions(rows, correlation, deviation, unit=100 if percent else 1)
-    columns = ["name", "value", "spread", "error", "low", "high", "items", "rank"]
-    least_certain = (least["first"], least["second"])
-    return Audit(
-        rows[columns], pairs.drop(columns="error"), detectable, least_certain, shares, shares and percent, assumptions
-    )
-
-
-def _right_answers(rows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """The fewest and the most items that each row of shares may have answered, as far as its score was rounded."""
-    value, n, rounding = (rows[column].to_numpy() for column in ("value", "items", "rounding"))
-    right = np.round(value * n)
-    fewest, most = np.ceil((value - rounding) * n - TIE), np.floor((value + rounding) * n + TIE)
-    return np.clip(fewest, 0, right), np.clip(most, right, n)
-
-
-def _wilson(rows: pd.DataFrame) -> tuple[pd.Series, pd.Series]:
-    """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
-    share, n = rows.value, rows["items"]
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
-
-
-def _pairs(rows: pd.DataFrame, correlation: float, shares: bool) -> pd.DataFrame:
-    """Every pair: difference, interval, p, corrected p, whether it is separated and whether it could be."""
-    one, other = np.triu_indices(len(rows), k=1)
-    value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
-    difference, same = value[one] - value[other], n[one] == n[other]
-    shared = correlation * error[one] * error[other]
-    if shares:  # the most that two rows can share: the items that the worse one got right are among the better one's
-        low, high = np.minimum(value[one], value[other]), np.maximum(value[one], value[other])
-        shared = np.minimum(shared, low * (1 - high) / n[one])
-    squared = error[one] ** 2 + error[other] ** 2 - 2 * np.where(same, shared, 0)
-    if shares:  # near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all
-        all_items = n[one] + n[other]
-        both = (value[one] * n[one] + value[other] * n[other]) / all_items
-        least = both * (1 - both) * (1 / n[one] + 1 / n[other])
-        squared = np.where(same, squared, np.maximum(squared, least))
-    wide = np.sqrt(np.maximum(squared, 0))
-    p = _two_sided(difference, wide)
-    if shares:  # McNemar's exact test, where the better row answered all that the worse one did and more
-        fewest, most = _right_answers(rows)
-        more = np.maximum(most[one] - fewest[other], most[other] - fewest[one])
-        best = np.maximum(np.minimum(2 * 0.5**more, 1), SMALLEST_P)
-    else:  # where the scores of the items correlate as much as they can
-        best = _two_sided(difference, np.abs(error[one] - error[other]))
-    best = np.where(same, best, p)
-    adjusted = bonferroni(np.maximum(p, best))
-    separated = adjusted < 1 - CONFIDENCE
-    half = -ndtri((1 - CONFIDENCE) / len(p) / 2) * wide
-    half = np.where(separated, half, np.maximum(half, np.abs(difference)))  # holds 0 where McNemar's test decided, too
-    names = rows.name.to_numpy()
-    columns = (names[one], names[other], difference, difference - half, difference + half, p)
-    pairs = pd.DataFrame(dict(zip(PAIR_COLUMNS, columns, strict=False)))
-    pairs = pairs.assign(p_adjusted=adjusted, separated=separated, error=wide)
-    return pairs.assign(possible=separated | (bonferroni(best) < 1 - CONFIDENCE))
-
-
-def _two_sided(difference: np.ndarray, error: np.ndarray) -> np.ndarray:
-    """The normal p of each difference; where there is no error, any difference is certain."""
-    without = np.where(difference != 0, np.inf, 0.0)
-    distance = np.divide(np.abs(difference), error, out=without, where=error > 0)
-    return np.maximum(2 * ndtr(-distance), SMALLEST_P)
-
-
-def _assumptions(rows: pd.DataFrame, correlation: float, deviation: str | None, unit: float) -> tuple[str, ...]:
-    n, shares = rows["items"], deviation is None
-    sentences = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
-    if shares:
-        sentences.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
-    else:
-        sentences.append(
-            f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
-            "as behind ± in many tables, far too many pairs are separated."
-        )
-    if n.nunique() > 1:
-        sentences.append("Rows with other numbers of items were tested on other items, independent of each other.")
-    if n.nunique() < len(n):
-        same = "All rows" if n.nunique() == 1 else "Rows with the same number of items"
-        sentences.append(f"{same} answered the same items, {_of_covariance(correlation)}")
-    sentences.append(
-        "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
-        "differ on items like these, and not yet two methods."
-    )
-    fewest, most = _right_answers(rows)
-    if (spread := int((most - fewest).max())) > 0:
-        sentences.append(
-            f"If scores were rounded to {2 * rows.rounding[0] * unit:g}, a row may have answered up to {spread:,} "
-            "items more than another with the same score."
-        )
-    rough = shares and (np.minimum(rows.value, 1 - rows.value) * n < FEW).any()
-    if n.min() < ENOUGH_ITEMS or rough:
-        sentences.append(
-            f"With fewer than {ENOUGH_ITEMS} items, or fewer than {FEW} right or wrong answers, as here, a false alarm "
-            f"may be somewhat more frequent than {1 - CONFIDENCE:.0%}."
-        )
-    return tuple(sentences)
-
-
-def _of_covariance(correlation: float) -> str:
-    if correlation == 0:
-        return (
-            "but who answered which is not known, so the covariance of a pair is taken as zero. This is cautious: "
-            "answers nearly always correlate positively, which makes the true error smaller."
-        )
-    return (
-        f"and two rows' answers correlate by {correlation:g} over the items, as far as two shares allow it. The table "
-        "does not show this: where they correlate less, too many pairs are separated."
-    )
+    return Audit(rows, pairs, deviation is None, _assumptions(rows["items"], deviation))
 
 
 def items_needed(difference: float, spread: float, *, correlation: float = 0.0) -> int:
@@ -320,7 +129,7 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
         spread: the standard deviation over items, of a share p the root of p (1 - p).
         correlation: of two rows' answers over the items.
     """
-    return math.ceil(2 * (1 - correlation) * (reach(1) * spread / difference) ** 2)
+    return math.ceil(2 * (1 - correlation) * ((Z + ndtri(POWER)) * spread / difference) ** 2)
 
 
 def seeds_needed(difference: float, deviation: float) -> int:
@@ -340,16 +149,167 @@ def seeds_needed(difference: float, deviation: float) -> int:
     """
     for seeds in range(2, MOST_SEEDS):
         freedom = 2 * (seeds - 1)
-        errors = stdtrit(freedom, (1 + CONFIDENCE) / 2) + stdtrit(freedom, POWER)
+        errors = stdtrit(freedom, 1 - LEVEL / 2) + stdtrit(freedom, POWER)
         if seeds >= 2 * (errors * deviation / difference) ** 2:
             return seeds
     raise ValueError(f"difference={difference:g} of deviation={deviation:g}: takes more than {MOST_SEEDS:,} seeds")
 
 
-def reach(pairs: int) -> float:
-    """Compute how many standard errors two rows have to be apart to be separated 80% of the time, at a level of 5%.
+def _wilson(share: pd.Series, n: pd.Series) -> tuple[pd.Series, pd.Series]:
+    """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
 
-    Args:
-        pairs: how many are compared, for the level of the most certain of them.
+
+def _pairs(rows: pd.DataFrame, shares: bool) -> pd.DataFrame:
+    """Every pair with the difference, its interval by Bonferroni, and whether that excludes zero."""
+    one, other = np.triu_indices(len(rows), k=1)
+    value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
+    difference, same, level = value[one] - value[other], n[one] == n[other], LEVEL / len(one)
+    squared, possible = error[one] ** 2 + error[other] ** 2, np.ones(len(one), dtype=bool)
+    if shares:
+        # Near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all.
+        both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
+        squared = np.where(same, squared, np.maximum(squared, both * (1 - both) * (1 / n[one] + 1 / n[other])))
+        # McNemar's exact test, where the better row answered all that the worse one did and more.
+        more = np.round(np.abs(difference) * n[one])
+        possible = ~same | (2 * 0.5**more < level)
+    half = -ndtri(level / 2) * np.sqrt(squared)
+    half = np.where(possible, half, np.maximum(half, np.abs(difference)))  # then zero is in the interval
+    names = rows.name.to_numpy()
+    columns = {"first": names[one], "second": names[other], "difference": difference}
+    columns |= {"low": difference - half, "high": difference + half, "separated": np.abs(difference) > half}
+    return pd.DataFrame(columns)
+
+
+def _assumptions(n: pd.Series, deviation: str | None) -> tuple[str, ...]:
+    sentences = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
+    if deviation is None:
+        sentences.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
+    else:
+        sentences.append(
+            f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
+            "as behind ± in many tables, far too many pairs are separated."
+        )
+    if n.nunique() > 1:
+        sentences.append("Rows with other numbers of items were tested on other items, independent of each other.")
+    sentences.append(
+        "Who answered which item is not known, so the covariance of a pair is taken as zero. This is cautious: answers "
+        "nearly always correlate positively, which makes the true error smaller."
+    )
+    sentences.append(
+        "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
+        "differ on items like these, and not yet two methods."
+    )
+    return tuple(sentences)
+
+
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
+
+    Fields are separated by commas, semicolons or tabs, by what the line of column names has most of. Lines without
+    content do not count, nor do comments that begin with "# ".
+
+    Raises:
+        ValueError: where a line does not have as many fields as there are column names.
+        OSError: where the file cannot be read.
     """
-    return float(-ndtri((1 - CONFIDENCE) / 2 / pairs) + ndtri(POWER))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: {WANTED} ({error})") from None
+    lines = [line for line in io.StringIO(text) if line.strip() and not line.startswith("# ")]
+    if not lines:
+        raise ValueError(f"{path}: is empty, {WANTED}")
+    mark = max(",;\t", key=lines[0].count)
+    rows = [[field.strip() for field in fields] for fields in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
+    header, *rows = [fields for fields in rows if any(fields)]
+    for fields in rows:
+        if len(fields) != len(header):
+            raise ValueError(
+                f"{path}: the line {mark.join(fields)!r} has {len(fields)} fields, expected {len(header)}, one for "
+                f"each column name (write decimals behind a point, and quote a field that holds {mark!r})"
+            )
+    return pd.DataFrame(rows, columns=header, dtype=str)
+
+
+def _scores_of(
+    table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
+) -> pd.DataFrame:
+    """What a table says of each row, as numbers: columns name, value, spread and items."""
+    columns, counted = table.columns.tolist(), isinstance(items, str)
+    others = [column for column in columns if column not in (metric, items, deviation)]
+    texts = [column for column in others if any(math.isnan(_number(given)) for given in table[column].to_numpy().flat)]
+    name = name or (texts or others or [None])[0]
+    for column in (metric, name, *([items] if counted else []), *([deviation] if deviation else [])):
+        if (count := columns.count(column)) != 1:
+            there = ", ".join(map(repr, columns))
+            raise ValueError(f"the table has {count or 'no'} column(s) {column!r}: expected one of {there}")
+    if len(table) < 2:
+        raise ValueError(f"the table has {len(table)} row(s): expected at least 2 to compare")
+    names = table[name].astype(str).mask(table[name].isna(), "")
+    if (unclear := names.duplicated() | (names.str.strip() == "")).any():
+        raise ValueError(f"column {name!r} has {names[unclear].iloc[0]!r}: expected a name of its own in each row")
+    n = _items(table[items] if counted else pd.Series(items, table.index, name="items"), names)
+    if deviation is None:
+        value = _shares(table[metric], n, names, percent)
+        spread = np.sqrt(value * (1 - value))
+    else:
+        value, spread = _numbers(table[metric], names), _numbers(table[deviation], names)
+        _refuse(spread <= 0, table[deviation], names, "a standard deviation over items, above 0")
+    return pd.DataFrame({"name": names.to_numpy(), "value": value, "spread": spread, "items": n.astype(int)})
+
+
+def _refuse(where: np.ndarray, column: pd.Series, names: pd.Series, expected: str) -> None:
+    if where.any():
+        row = int(np.argmax(where))
+        raise ValueError(f"row {names.iloc[row]!r}: {column.name} is {str(column.iloc[row])!r}, expected {expected}")
+
+
+def _number(given: object) -> float:
+    """By way of its text, as which True is none, nor is 1_000."""
+    try:
+        return math.nan if "_" in str(given) else float(str(given))
+    except ValueError:
+        return math.nan
+
+
+def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
+    numbers = np.array([_number(given) for given in column])
+    _refuse(~np.isfinite(numbers), column, names, "a number such as 1062.5, without comma")
+    return numbers
+
+
+def _items(column: pd.Series, names: pd.Series) -> np.ndarray:
+    marked = column.astype(str).str.fullmatch(THOUSANDS.pattern).to_numpy(dtype=bool)
+    _refuse(marked, column, names, "a whole number without a mark for thousands")
+    n = _numbers(column, names)
+    wanted = f"a whole number of at least {FEWEST_ITEMS} and at most {MOST_ITEMS:.0e}"
+    _refuse((n < FEWEST_ITEMS) | (n > MOST_ITEMS) | (n % 1 != 0), column, names, wanted)
+    return n
+
+
+def _shares(column: pd.Series, n: np.ndarray, names: pd.Series, percent: bool) -> np.ndarray:
+    """Shares from 0 to 1; each is a whole number of items divided by n, up to the rounding of what was printed."""
+    printed = column.astype(str).str.strip()
+    if pd.api.types.is_numeric_dtype(column):
+        printed = printed.str.removesuffix(".0")
+    if percent:
+        printed = printed.str.removesuffix("%").str.strip()
+    value = _numbers(printed, names)
+    if percent:
+        unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
+        _refuse(unclear, column, names, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
+    else:
+        outside = (value < 0) | (value > 1)
+        _refuse(outside, column, names, "0 to 1, or percent (--percent), or a deviation (--deviation)")
+    unit = 100 if percent else 1
+    value, rounding = value / unit, 0.5 * 10.0 ** -printed.map(_decimals).to_numpy(dtype=float) / unit
+    off = np.abs(value - np.round(value * n) / n) > np.maximum(rounding, SINGLE * value) + 1e-9
+    _refuse(off, column, names, "what a whole number of items gives (is their number right? else give a --deviation)")
+    return value
+
+
+def _decimals(printed: str) -> int:
+    return 15 if "e" in printed.lower() else len(printed.partition(".")[2])

@@ -1,5 +1,6 @@
 """Many strategies and seeds into one table, from freshly loaded models, with a baseline and a control."""
 
+import datetime
 import math
 import os
 import platform
@@ -13,33 +14,22 @@ from pathlib import Path
 import pandas as pd
 
 from tlkit.evaluation import PerplexityResult
-from tlkit.evidence.answers import answer_rows
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.comparison_table import (
-    Start,
-    answer_table,
-    document_rows,
-    impossible_rows,
-    noted_rows,
-    now,
-    per_document,
-    run_row,
-    summary,
-)
-from tlkit.evidence.experiment import Experiment, allowed, keeps_prefix, load_experiment, run_all, run_strategy
+from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable
 from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
-from tlkit.evidence.statistics import compare_pairs
+from tlkit.evidence.statistics import accuracy_differences, compare_pairs, rank_intervals, seed_intervals
 from tlkit.evidence.tasks import TASKS, opening_of
 from tlkit.evidence.tuning import SHORT_STEPS, tune
 from tlkit.fitting.fallback import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
-from tlkit.names import CONTROL, ZERO_SHOT
+from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile, TrainingConfig
 from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
+from tlkit.training import TrainingResult
 
 
 @dataclass(frozen=True)
@@ -69,6 +59,14 @@ class Comparison:
     attempts: pd.DataFrame
     failures: dict[str, str]
     provenance: dict[str, object]
+
+
+@dataclass(frozen=True)
+class State:
+    """A model before or after training: its score on each text, and how it is in use."""
+
+    scores: dict[str, PerplexityResult]
+    in_use: InUse
 
 
 def compare(
@@ -124,7 +122,7 @@ def compare(
     texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
     kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
     finished = kept.read() if kept else {}
-    start = _measure_start(experiment, base.model, progress)
+    start, total = _measure_start(experiment, base.model, progress), sum(p.numel() for p in base.model.parameters())
     del base  # every run loads its own
     rates, reasons = _rates(experiment, strategies, settings, given, kept, progress)
     planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
@@ -135,10 +133,9 @@ def compare(
         outcomes = run_all(runs, job, kept)
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     done = [outcome for outcome in outcomes.values() if "row" in outcome]
-    scored = [{"strategy": ZERO_SHOT, "seed": 0} | _scored(start.scores, start.in_use), *done]
-    documents = pd.concat([document_rows(outcome) for outcome in scored], ignore_index=True)
-    answers, written = answer_table(scored), noted_rows(scored, "written")
-    first = run_row(ZERO_SHOT, None, 0, start, start.scores, start.in_use)
+    untouched = {"strategy": ZERO_SHOT, "seed": 0} | _in_detail(start)
+    documents, answers, written = (_rows([untouched, *done], of) for of in ("documents", "answers", "written"))
+    first = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, values=0, total=total)
     runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, texts)
@@ -148,8 +145,7 @@ def compare(
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
-    tried = noted_rows(outcomes.values(), "attempts", FallbackLog().table.columns)
-    curves = noted_rows(done, "curve")
+    tried, curves = _rows(outcomes.values(), "attempts", FallbackLog().table.columns), _rows(done, "curve")
     return Comparison(table, runs, documents, answers, written, pairs, curves, tried, failures, provenance)
 
 
@@ -169,15 +165,14 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
         parse_size(settings.device_memory)
 
 
-def _measure_start(experiment: Experiment, model, progress: bool) -> Start:
+def _measure_start(experiment: Experiment, model, progress: bool) -> State:
     """On the host: what is compared later has the device for itself."""
-    window = {"context": experiment.context, "stride": experiment.stride}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
-        scores = {name: experiment.score(model, texts, window, part) for name, texts in _test_texts(experiment).items()}
+        scores = {name: experiment.score(model, texts, part) for name, texts in _test_texts(experiment).items()}
         in_use = measure_in_use(experiment, model, progress=part)
     if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
         in_use = replace(in_use, generate_seconds=math.nan)
-    return Start(scores, in_use, sum(parameter.numel() for parameter in model.parameters()))
+    return State(scores, in_use)
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
@@ -224,50 +219,156 @@ def _outcome(
     strategy: str,
     seed: int,
     rates: dict[str, LearningRate],
-    start: Start,
+    start: State,
     progress: Part,
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
-    log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
+    log, run = FallbackLog(), {"strategy": strategy, "seed": seed}
     rate, batch = rates[strategy].value, experiment.batch_size
     config = TrainingConfig(rate, epochs=experiment.profile.epochs, batch_size=batch, seed=seed)
+    texts, outcome = _test_texts(experiment), dict(run)
     try:
         report, result, scores = run_strategy(
-            experiment,
-            strategy,
-            config,
-            experiment.blocks,
-            _test_texts(experiment),
-            log=log,
-            progress=progress,
+            experiment, strategy, config, experiment.blocks, texts, log=log, progress=progress
         )
-        in_use = measure_in_use(experiment, report.model, log, progress)
-        outcome["row"] = run_row(
-            strategy, seed, report.trainable_values, start, scores, in_use, rate, report.total_values, result
-        )
+        end = State(scores, measure_in_use(experiment, report.model, log, progress))
+        sizes = {"values": report.trainable_values, "total": report.total_values}
+        outcome["row"] = run | _row(start, end, **sizes, rate=rate, result=result)
         outcome["doubts"] = list(report.doubts)
         outcome["curve"] = result.history.to_dict("records")
-        outcome |= _scored(scores, in_use)
+        outcome |= _in_detail(end)
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         outcome["failure"] = traceback.format_exc()
     return outcome | {"attempts": log.table.to_dict("records")}
 
 
-def _scored(scores: dict[str, PerplexityResult], in_use: InUse) -> dict[str, object]:
-    """What a model has done with each document and question, as a run's outcome keeps it."""
+def _row(
+    before: State,
+    after: State,
+    *,
+    values: int,
+    total: int,
+    rate: float = math.nan,
+    result: TrainingResult | None = None,
+) -> dict[str, object]:
+    """The row of one run; without a result, that of the model before any training."""
+    start, end = before.scores["test"], after.scores["test"]
+    general = [getattr(state.scores.get("general"), "perplexity", math.nan) for state in (before, after)]
     return {
-        "documents": per_document(scores),
-        "answers": answer_rows(in_use.answers),
-        "written": list(in_use.measured.written),
+        "learning_rate": rate,
+        "trainable_values": values,
+        "trainable_percent": 100 * values / total,
+        "perplexity_before": start.perplexity,
+        "perplexity_before_low": start.low,
+        "perplexity_before_high": start.high,
+        "perplexity": end.perplexity,
+        "perplexity_low": end.low,
+        "perplexity_high": end.high,
+        "bits_per_byte": end.bits_per_byte,
+        "context": end.context,  # less where a learned prompt takes up a part of it
+        "general_before": general[0],
+        "general": general[1],
+        **_accuracies(before.in_use, after.in_use),
+        **after.in_use.measured.figures,
+        "file_bytes": after.in_use.weight_bytes,
+        "generate_seconds": after.in_use.generate_seconds,
+        "seconds": result.seconds if result else 0.0,
+        "tokens_per_second": result.tokens_per_second if result else math.nan,
+        "samples_per_second": result.samples_per_second if result else math.nan,
+        "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
+        "date": now(),
     }
 
 
-def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str]) -> str:
-    """What a shell has to be told for the same runs."""
-    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
-    named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
-    options = replace(settings, corpus=experiment.corpus.name).options()
-    return shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *options])
+def _accuracies(before: InUse, after: InUse) -> dict[str, float]:
+    """Accuracy on each set of questions with its interval, NaN where none were asked."""
+    columns = {}
+    for name in QUESTION_SETS:
+        answers = after.answers.get(name)
+        low, high = answers.interval if answers else (math.nan, math.nan)
+        columns[f"{name}_accuracy_before"] = before.answers[name].accuracy if answers else math.nan
+        columns[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
+        columns[f"{name}_accuracy_low"], columns[f"{name}_accuracy_high"] = low, high
+    return columns
+
+
+def _in_detail(state: State) -> dict[str, object]:
+    """What a model has done with each document and question, as a run's outcome keeps it."""
+    score, answers = state.scores["test"], state.in_use.answers
+    asked = [(name, one, place) for name, one in answers.items() for place in range(len(one.questions))]
+    return {
+        "documents": {
+            "document": list(range(len(score.document_nats))),
+            "nats": list(score.document_nats),
+            "tokens": list(score.document_tokens),
+        },
+        "answers": {
+            "questions": [name for name, _, _ in asked],
+            "question": [one.questions[place].id for _, one, place in asked],
+            "chosen": [one.chosen[place] for _, one, place in asked],
+            "correct": [one.correct[place] for _, one, place in asked],
+        },
+        "written": list(state.in_use.measured.written),
+    }
+
+
+def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
+    """The rows that each run has noted, under its strategy and seed; columns are of a table without any."""
+    parts = []
+    for run in outcomes:
+        part = pd.DataFrame(run.get(of, []))
+        columns = list(part) or columns
+        part.insert(0, "strategy", run["strategy"])
+        part.insert(1, "seed", run["seed"])
+        parts += [part] if len(part) else []
+    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["strategy", "seed", *columns])
+
+
+def summary(
+    runs: pd.DataFrame, pairs: pd.DataFrame, answers: pd.DataFrame, rates: dict[str, LearningRate], against: str
+) -> pd.DataFrame:
+    """One row a strategy: means, rate, intervals over seeds, differences from `against`, improvement, rank.
+
+    Accuracies are compared with those of the untouched model, on the same questions.
+    """
+    grouped = runs.groupby("strategy", sort=False)
+    table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
+    table["trainable_values"] = table["trainable_values"].astype(int)
+    table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
+    intervals = seed_intervals(runs[runs.strategy != ZERO_SHOT])
+    table["perplexity_seeds_low"], table["perplexity_seeds_high"] = intervals.low, intervals.high
+    used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
+    columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
+    table[columns] = used.reindex(table.index)  # not means: all digits stay
+    table = table.join(_differences(pairs, against))
+    changes = accuracy_differences(answers, ZERO_SHOT)
+    for name in QUESTION_SETS:
+        change = changes[changes.questions == name].set_index("strategy")[["difference", "low", "high"]]
+        of = f"{name}_accuracy_difference"
+        table = table.join(change.set_axis([of, f"{of}_low", f"{of}_high"], axis=1))
+    ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
+    table["rank"] = rank_intervals(pairs, ranked)
+    table["seeds"] = grouped["seed"].count()
+    return table.reset_index()
+
+
+def impossible_rows(table: pd.DataFrame, reasons: dict[str, str]) -> pd.DataFrame:
+    """Add a row for each strategy that the model's architecture does not allow, with the reason and no figures."""
+    table = table.assign(reason="")
+    if not reasons:
+        return table
+    rows = pd.DataFrame([{"strategy": name, "reason": reason} for name, reason in reasons.items()])
+    table = pd.concat([table, rows], ignore_index=True)
+    return table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
+
+
+def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
+    """By strategy its difference from `against`, with the interval, whichever of the pair came first."""
+    columns = ["difference", "low", "high"]
+    first = pairs[pairs["second"] == against].set_index("first")[columns]
+    second = -pairs[pairs["first"] == against].set_index("second")[["difference", "high", "low"]]
+    table = pd.concat([first, second.set_axis(columns, axis=1)])
+    return table.set_axis(["difference", "difference_low", "difference_high"], axis=1)
 
 
 def _provenance(
@@ -288,10 +389,23 @@ def _provenance(
         "against": settings.against,
         "precision": experiment.precision,
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
-        "frozen_prefix": "where there is one, computed " + ("once" if keeps_prefix(experiment) else "in every pass"),
+        "frozen_prefix": "where there is one, computed " + ("once" if experiment.keeps_prefix else "in every pass"),
         **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies),
         "date": now(),
         "python": platform.python_version(),
     }
+
+
+def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str]) -> str:
+    """What a shell has to be told for the same runs."""
+    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
+    named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
+    options = replace(settings, corpus=experiment.corpus.name).options()
+    return shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *options])
+
+
+def now() -> str:
+    """The time, as provenance names it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")

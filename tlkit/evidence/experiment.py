@@ -1,4 +1,4 @@
-"""What all runs of a comparison or a sweep have in common, and how one of them is carried out."""
+"""What all runs of a comparison or a search have in common, and how one of them is carried out."""
 
 import math
 import time
@@ -18,9 +18,8 @@ from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import load_with_strategy
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
-from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Task, account, limited
+from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Measured, Task, account, limited
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
 from tlkit.jobs import SILENT, Job, Part
@@ -98,19 +97,23 @@ class Experiment:
         """Optimizer steps of a run as long as the profile says."""
         return total_steps(len(self.blocks), TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size))
 
-    def score(
-        self, model: torch.nn.Module, documents: tuple[object, ...], window: dict, progress: Part, **size: int
-    ) -> PerplexityResult:
-        """How well a model does on documents of the task.
+    @property
+    def keeps_prefix(self) -> bool:
+        """Whether a frozen prefix is computed once: not where memory is what is tried out."""
+        return not (self.fallback or self.device_memory)
 
-        Args:
-            model: of the task's kind.
-            documents: to score.
-            window: `context` and `stride`, in tokens.
-            progress: is told how much is scored.
-            size: `batch_size`, the rows at once.
-        """
-        return self.task.score(model, self.tokenizer, documents, window | size, self.classes, progress)
+    def score(
+        self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part, **size: int
+    ) -> PerplexityResult:
+        """How well a model does on documents of the task; `batch_size` is the rows at once."""
+        # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
+        context = min(self.context, longest_input(model) or self.context)
+        window = {"context": context, "stride": min(self.stride, context)} | size
+        return self.task.score(model, self.tokenizer, documents, window, self.classes, progress)
+
+    def measure(self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part) -> Measured:
+        """What the task measures beside."""
+        return self.task.measure(model, self.tokenizer, documents, self.profile, self.classes, progress)
 
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
@@ -137,7 +140,7 @@ def load_experiment(
     task = TASKS[settings.task]
     whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
     corpus, classes = limited(whole, profile, settings.limit), agreed_classes(model, task.classes(whole))
-    base = load_model(chosen_model(model), **_head_of(classes))
+    base = load_model(chosen_model(model), classes=classes and len(classes))
     if hasattr(base.model, "peft_config"):
         raise ValueError(
             f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
@@ -207,6 +210,31 @@ def allowed(
     return possible, reasons
 
 
+def load_with_strategy(
+    strategy: str,
+    *,
+    model: str | None = None,
+    seed: int = 0,
+    classes: int | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> tuple[StrategyReport, object]:
+    """Load a fresh model and make it trainable as a strategy says.
+
+    Args:
+        strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
+        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
+        seed: of an adapter's first values, of random weights and of a new head.
+        classes: of a classifier; None for a causal language model.
+        dtype: of the weights in memory.
+
+    Returns:
+        The report, whose `model` is what to train, and the tokenizer.
+    """
+    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes, dtype=dtype)
+    torch.manual_seed(seed)  # an adapter's first values
+    return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
+
+
 def run_strategy(
     experiment: Experiment,
     strategy: str,
@@ -234,38 +262,25 @@ def run_strategy(
     Returns:
         What was trained, how training went, and a score for each of `texts`.
     """
-    precision, head = experiment.precision, _head_of(experiment.classes)
-    dtype = dtype_of_weights(strategy, precision)
+    dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
+    head = {"classes": experiment.class_count} if experiment.classes else {}
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
-    device, plan = experiment.device(), Plan(precision=precision)
-    # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
-    context = min(experiment.context, longest_input(report.model) or experiment.context)
-    window = {"context": context, "stride": min(experiment.stride, context)}
-    score = partial(experiment.score, report.model, window=window, progress=progress)
+    model, device = report.model, experiment.device()
     if not experiment.fallback:
         with device.counting():
-            device.place(report.model)
-            with _prefix_kept(experiment, report.model, blocks, config):
-                result = train(report.model, blocks, config, plan=plan, progress=progress)
-        return report, result, {name: score(documents=part) for name, part in texts.items()}
+            device.place(model)
+            with _prefix_kept(experiment, model, blocks, config):
+                result = train(model, blocks, config, plan=plan, progress=progress)
+        return report, result, {name: experiment.score(model, part, progress) for name, part in texts.items()}
     log = FallbackLog() if log is None else log
-    result, _ = train_with_fallback(report.model, blocks, config, device=device, plan=plan, log=log, progress=progress)
-    scores = {
-        name: evaluate_with_fallback(
-            lambda size, part=part: score(documents=part, batch_size=size), report.model, device=device, log=log
+    result, _ = train_with_fallback(model, blocks, config, device=device, plan=plan, log=log, progress=progress)
+    scores = {}
+    for name, part in texts.items():
+        score = partial(experiment.score, model, part, progress)
+        scores[name] = evaluate_with_fallback(
+            lambda size, score=score: score(batch_size=size), model, device=device, log=log
         )
-        for name, part in texts.items()
-    }
     return report, result, scores
-
-
-def _head_of(classes: tuple[str, ...] | None) -> dict[str, int]:
-    return {} if classes is None else {"classes": len(classes)}
-
-
-def keeps_prefix(experiment: Experiment) -> bool:
-    """Whether a frozen prefix is computed once: not where memory is what is tried out."""
-    return not (experiment.fallback or experiment.device_memory)
 
 
 @contextmanager
@@ -275,7 +290,7 @@ def _prefix_kept(
     needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
     fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # it is kept in memory alone
     with ExitStack() as stack:
-        if keeps_prefix(experiment) and config.epochs > 1 and fits:
+        if experiment.keeps_prefix and config.epochs > 1 and fits:
             with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever
                 stack.enter_context(cached_prefix(model))
         yield

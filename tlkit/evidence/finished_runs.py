@@ -19,8 +19,8 @@ class FinishedRuns:
     Attributes:
         output: the folder above it.
         settings: of all runs.
-        texts: of each strategy that is run, the SHA-256 of its text where it is a reader's own, and None where it is
-            ours. Each run keeps that of its own strategy, so that others can come to it and change.
+        texts: of each strategy, the SHA-256 of its text where it is a reader's own, else None. Each run keeps that of
+            its own strategy, so that others can come to it and change.
     """
 
     output: Path
@@ -37,26 +37,21 @@ class FinishedRuns:
         Raises:
             ValueError: where a run had other settings, naming each difference, where its strategy had another text, or
                 where a file is damaged.
-            OSError: where a file cannot be read.
         """
-        outcomes = {}
-        for path in sorted(self.folder.glob("*.json")) if self.folder.is_dir() else ():
+        outcomes, other = {}, "Name another output folder, or choose that of before to go on with it"
+        for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
-                name, settings, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
+                name, before, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it, and that run will be done again") from None
-            text, strategy = settings.pop("strategy_sha256", None), outcome.get("strategy")
-            if differences := _differences(settings, self.settings):
-                raise ValueError(
-                    f"{self.folder} holds runs with other settings: {'; '.join(differences)}. Name another output "
-                    "folder, or choose the settings of before to go on with them"
-                )
+            text, strategy = before.pop("strategy_sha256", None), outcome.get("strategy")
+            keys = [key for key in before | self.settings if before.get(key) != self.settings.get(key)]
+            if keys:
+                differences = [f"{key} was {before.get(key)} and is now {self.settings.get(key)}" for key in keys]
+                raise ValueError(f"{self.folder} holds runs with other settings: {'; '.join(differences)}. {other}")
             if strategy in self.texts and text != self.texts[strategy]:
-                raise ValueError(
-                    f"{self.folder}: strategy {strategy!r} has another text than when it was run. Name another output "
-                    "folder, or choose the text of before to go on with it"
-                )
+                raise ValueError(f"{self.folder}: strategy {strategy!r} has another text than when it was run. {other}")
             outcomes[name] = outcome
         return outcomes
 
@@ -81,11 +76,7 @@ class FinishedRuns:
             lock.release()
 
     def keep(self, name: str, outcome: dict) -> None:
-        """Write the outcome of a run that has ended, whole or not at all; one that failed is to be tried again.
-
-        Raises:
-            OSError: where it cannot be written; everything that was kept before is still there.
-        """
+        """Write the outcome of a run that has ended, whole or not at all; one that failed is to be tried again."""
         if outcome.get("failure") or outcome.get("error"):
             return
         digest = self.texts.get(outcome.get("strategy"))
@@ -95,19 +86,7 @@ class FinishedRuns:
 
 
 def refuse_unwritable(folder: Path) -> None:
-    """Refuse a folder into which nothing can be written; nothing is made.
-
-    Raises:
-        CheckpointError: naming it.
-    """
+    """Refuse a folder into which nothing can be written; nothing is made."""
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise CheckpointError(f"nothing can be written to {folder}: {there} is no folder that can be written to")
-
-
-def _differences(before: dict[str, object], now: dict[str, object]) -> list[str]:
-    return [
-        f"{key} was {before.get(key)} and is now {now.get(key)}"
-        for key in {**before, **now}
-        if before.get(key) != now.get(key)
-    ]

@@ -1,4 +1,4 @@
-"""The learning rate of each strategy: whose it is, where it came from, and how the best one is searched for."""
+"""The learning rate of each strategy: where it came from, and whether it was tuned for runs like these."""
 
 import math
 import os
@@ -7,17 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
-import torch
 
-from tlkit.models import PRESETS, chosen_model, load_model
+from tlkit.corpus import NAMED
+from tlkit.models import PRESETS, chosen_model
 from tlkit.names import CONTROL
 from tlkit.settings import DATA
-from tlkit.strategies import STRATEGIES, StrategyReport, apply_strategy, sha256_of_own
+from tlkit.strategies import STRATEGIES, sha256_of_own
 
 RECORDS = DATA / "sweeps"
-COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
-OF_THEIR_OWN = ("kitchen",)  # corpora with records of their own
-BUDGET = 8  # rates that are tried for each strategy
 # A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
 TUNED_FOR = {
     "weights_sha256": "the weights of {model}",
@@ -44,34 +41,6 @@ class LearningRate:
     runs: int = 0
 
 
-def load_with_strategy(
-    strategy: str,
-    *,
-    model: str | None = None,
-    seed: int = 0,
-    classes: int | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[StrategyReport, object]:
-    """Load a fresh model and make it trainable as a strategy says.
-
-    Args:
-        strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
-        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        seed: of an adapter's first values, of random weights and of a new head.
-        classes: of a classifier; None for a causal language model.
-        dtype: of the weights in memory.
-
-    Returns:
-        The report, whose `model` is what to train, and the tokenizer.
-
-    Raises:
-        ValueError: as `load_model` and `apply_strategy` do.
-    """
-    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes, dtype=dtype)
-    torch.manual_seed(seed)  # an adapter's first values
-    return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
-
-
 def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, LearningRate]:
     """Choose for each strategy the rate with the lowest mean validation perplexity over its seeds.
 
@@ -87,16 +56,20 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
         ValueError: where a column or a number is missing, or the runs are of several models, corpora or batches.
     """
     _refuse_record(record)
+    details = [f"{record.profile.iloc[0]} profile"] if "profile" in record else []
+    details += [str(record.date.max())] if "date" in record else []
+    source = f"{origin} for {record.model.iloc[0] if 'model' in record else 'a model without a name'}"
+    source += f" ({', '.join(details)})" if details else ""
     rates = {}
-    for strategy in dict.fromkeys(record.strategy):
-        part = record[record.strategy == strategy].fillna({"validation_perplexity": math.inf})  # diverged, or failed
-        means = part.groupby("learning_rate").validation_perplexity.mean().to_dict()
-        if all(map(math.isinf, means.values())):  # also where there is none, for the architecture does not allow it
+    for strategy, part in record.groupby("strategy", sort=False):
+        perplexity = part.validation_perplexity.fillna(math.inf)  # diverged, or failed
+        means = perplexity.groupby(part.learning_rate).mean()
+        if means.empty or math.isinf(means.min()):  # also where there is none, for the architecture does not allow it
             continue
-        best = min(means, key=means.get)
-        interior = min(means) < best < max(means)
-        source = f"{origin} for {_described(record)}" + ("" if interior else "; the edge of the rates that were tried")
-        rates[strategy] = LearningRate(best, source, interior, len(part))
+        best = float(means.idxmin())
+        interior = means.index.min() < best < means.index.max()
+        edge = "" if interior else "; the edge of the rates that were tried"
+        rates[strategy] = LearningRate(best, source + edge, interior, len(part))
     return rates
 
 
@@ -105,40 +78,10 @@ def why_no_rate(record: pd.DataFrame, strategy: str) -> str:
     part = record[record.strategy == strategy]
     if part.empty:
         return f"no learning rate was tried for {strategy}"
-    errors = part.error.dropna() if "error" in part else part.strategy.iloc[:0]
-    if len(errors):
-        return f"no learning rate for {strategy}: {errors.iloc[0]}"
+    if "error" in part and part.error.notna().any():
+        return f"no learning rate for {strategy}: {part.error.dropna().iloc[0]}"
     tried = f"{part.learning_rate.min():g} to {part.learning_rate.max():g}"
     return f"no learning rate for {strategy}: training diverged at every rate from {tried}"
-
-
-def next_rate(scores: Mapping[float, float]) -> float | None:
-    """Say which rate to try next: first one a decade, then closer around the best, `BUDGET` in all.
-
-    Every strategy is given as many, so that none is better for having been searched longer. The answer depends on the
-    scores alone, so a search that was stopped goes on as if it had not been.
-
-    Args:
-        scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
-
-    Returns:
-        A rate: of `COARSE`, then beyond the lowest or the highest where that is the best, else between the best and
-        the neighbour that is further away. None where the budget is spent.
-    """
-    missing = [rate for rate in COARSE if rate not in scores]
-    if missing and set(scores) <= set(COARSE):
-        return missing[0]
-    if len(scores) >= BUDGET:
-        return None
-    tried = sorted(scores)
-    best = min(tried, key=scores.get)
-    below, above = [rate for rate in tried if rate < best], [rate for rate in tried if rate > best]
-    if not below:
-        return _rounded(best / 10)
-    if not above:
-        return _rounded(best * 10)
-    neighbour = max(below[-1], above[0], key=lambda rate: round(abs(math.log10(rate / best)), 2))
-    return _rounded(math.sqrt(best * neighbour))
 
 
 def default_rates(model: str = "tiny") -> dict[str, float]:
@@ -190,8 +133,8 @@ def learning_rates_for(
         ValueError: as `best_rates` does.
     """
     rates, settings = {}, {"model": model, **settings}
-    task, corpus = str(settings.get("task", "text")), str(settings.get("corpus"))
-    if (record := recorded_rates(model, task, corpus)) is not None:
+    record = recorded_rates(model, str(settings.get("task", "text")), str(settings.get("corpus")))
+    if record is not None:
         rates |= _judged(record, "recorded", settings)
     if isinstance(given, pd.DataFrame):
         rates |= _judged(given, "given, swept", settings)
@@ -200,11 +143,11 @@ def learning_rates_for(
     return {strategy: rates[strategy] for strategy in strategies if strategy in rates}
 
 
-def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[str, float]:
+def read_rates(given: str) -> pd.DataFrame | dict[str, float]:
     """Read learning rates as a command line gives them.
 
     Args:
-        given: a rates.csv that `compare` has written; or "full=1e-4,lora=1e-3"; or the same as a dict.
+        given: a rates.csv that `compare` has written; or "full=1e-4,lora=1e-3".
 
     Returns:
         The record, or rates by strategy.
@@ -213,25 +156,21 @@ def read_rates(given: str | Path | Mapping[str, float]) -> pd.DataFrame | dict[s
         ValueError: where the file is no such record, a strategy is unknown, or a rate is no number above 0.
         FileNotFoundError: where there is no such file.
     """
-    if isinstance(given, Mapping):
-        pairs = given
-    elif "=" in str(given) and not os.path.exists(given):
-        pairs = dict(part.partition("=")[::2] for part in str(given).split(","))
-    else:
+    if "=" not in given or os.path.exists(given):
         return _read_record(Path(given))
     rates = {}
-    for strategy, value in pairs.items():
+    for strategy, _, value in (part.partition("=") for part in given.split(",")):
         if strategy not in (*STRATEGIES, CONTROL):
             expected = ", ".join([*STRATEGIES, CONTROL])
             raise ValueError(f"learning rates: strategy {strategy!r} is unknown: expected some of {expected}")
-        rates[strategy] = float(pd.to_numeric(str(value), errors="coerce"))
+        rates[strategy] = float(pd.to_numeric(value, errors="coerce"))
         if not 0 < rates[strategy] < math.inf:
             raise ValueError(f"learning rates: {strategy}={value}: expected a number above 0")
     return rates
 
 
 def _read_record(path: Path) -> pd.DataFrame:
-    if not os.path.isfile(path):
+    if not path.is_file():
         expected = "a rates.csv that `compare` has written, or rates such as full=1e-4"
         raise FileNotFoundError(f"{path}: no such file; expected {expected}")
     try:
@@ -263,13 +202,12 @@ def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -
         for key in decisive
         if key not in record or record[key].iloc[0] != settings[key]
     ]
-    mentioned = list(differences)
-    if "profile" in record and record.profile.iloc[0] != settings["profile"]:
-        mentioned.append(f"profile {settings['profile']}")
+    other_profile = "profile" in record and record.profile.iloc[0] != settings["profile"]
+    said = [*differences, *([f"profile {settings['profile']}"] if other_profile else [])]
     rates = best_rates(record, origin)
     for strategy, rate in rates.items():
         changed = ["another text of the strategy"] if _has_other_text(record, strategy) else []
-        if here := ", ".join([*mentioned, *changed]):
+        if here := ", ".join([*said, *changed]):
             tuned = rate.tuned and not differences and not changed
             rates[strategy] = replace(rate, source=f"{rate.source}; here: {here}", tuned=tuned)
     return rates
@@ -277,19 +215,9 @@ def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -
 
 def _has_other_text(record: pd.DataFrame, strategy: str) -> bool:
     """Whether its runs are of a strategy of the reader's own that has the same name and another text today."""
-    now = sha256_of_own(strategy)
-    if "strategy_sha256" not in record:
-        return now is not None
-    before = record[record.strategy == strategy].strategy_sha256
-    return any((None if pd.isna(text) else text) != now for text in before)
-
-
-def _described(record: pd.DataFrame) -> str:
-    """Model, profile and date of a record, as far as it says them."""
-    details = [f"{record.profile.iloc[0]} profile"] if "profile" in record else []
-    details += [str(record.date.max())] if "date" in record else []
-    name = str(record.model.iloc[0]) if "model" in record else "a model without a name"
-    return f"{name} ({', '.join(details)})" if details else name
+    now = sha256_of_own(strategy) or ""
+    texts = record.get("strategy_sha256", pd.Series("", record.index)).fillna("")
+    return bool((texts[record.strategy == strategy] != now).any())
 
 
 def record_folder(model: str, task: str = "text") -> Path:
@@ -303,12 +231,13 @@ def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataF
     Args:
         model: a preset, also by the hub id behind it; of others nothing is recorded.
         task: of `TASKS`.
-        corpus: its name; one of `OF_THEIR_OWN` may have a record of its own, in a folder below the model's.
+        corpus: a bundled one may have a record of its own, in a folder below the model's.
     """
     preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
-    folder = record_folder(str(preset), task)
-    of_corpus = [folder / corpus / "rates.csv"] if corpus in OF_THEIR_OWN else []
-    path = next((path for path in (*of_corpus, folder / "rates.csv") if path.is_file()), None)
+    folders = [record_folder(str(preset), task)]
+    if corpus in NAMED:
+        folders.insert(0, folders[0] / corpus)
+    path = next((folder / "rates.csv" for folder in folders if (folder / "rates.csv").is_file()), None)
     return None if path is None else pd.read_csv(path)
 
 
@@ -320,8 +249,3 @@ def _recorded(model: str, task: str = "text") -> pd.DataFrame:
             f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
         )
     return record
-
-
-def _rounded(rate: float) -> float:
-    """Three digits, for people and for the names of trials."""
-    return float(f"{rate:.3g}")

@@ -15,23 +15,14 @@ RECORDED = DATA / "comparisons"  # a folder for each model, with some of the fil
 
 @dataclass(frozen=True)
 class RecordedComparison:
-    """A comparison that comes with the workbook, as `compare` wrote it.
-
-    Attributes:
-        table: a row for each strategy.
-        runs: a row for each strategy and seed.
-        documents: a row for each strategy, seed and test document.
-        answers: a row for each strategy, seed and question.
-        provenance: what the numbers depend on, a line each.
-        written: a row for each strategy, seed and answer in the model's own words; empty for other tasks.
-    """
+    """A comparison that comes with the workbook: tables as in `Comparison`, and what they depend on, a line each."""
 
     table: pd.DataFrame
     runs: pd.DataFrame
     documents: pd.DataFrame
     answers: pd.DataFrame
-    provenance: tuple[str, ...]
     written: pd.DataFrame
+    provenance: tuple[str, ...]
 
 
 def recorded_comparison(
@@ -51,12 +42,11 @@ def recorded_comparison(
     """
     place = folder / model / ("" if task == "text" else task) / ("" if strategies == "classic" else strategies)
     if not (place / "comparison.csv").is_file():
-        recorded = ", ".join(_below(folder, "**/comparison.csv"))
-        raise ValueError(f"no comparison is recorded in {place.relative_to(folder).as_posix()}: there are {recorded}")
-    names = ("comparison", "runs", "documents", "answers")
-    tables = [_table(place / f"{name}.csv") for name in names]
-    written = _table(place / "written.csv")[0] if (place / "written.csv").is_file() else pd.DataFrame()
-    return RecordedComparison(*(table for table, _ in tables), tables[0][1], written)
+        there = ", ".join(sorted(path.parent.relative_to(folder).as_posix() for path in folder.rglob("comparison.csv")))
+        raise ValueError(f"no comparison is recorded in {place.relative_to(folder).as_posix()}: there are {there}")
+    tables = {name: _table(place / f"{name}.csv") for name in ("comparison", "runs", "documents", "answers", "written")}
+    table, provenance = tables.pop("comparison")
+    return RecordedComparison(table, provenance=provenance, **{name: rows for name, (rows, _) in tables.items()})
 
 
 def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFrame:
@@ -72,19 +62,15 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
     """
     path = record_folder(model, task) / f"{sweep}.csv"
     if not path.is_file():
-        records = ", ".join(_below(RECORDS, "**/*.csv"))
-        raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {records}")
+        there = ", ".join(sorted(file.relative_to(RECORDS).as_posix() for file in RECORDS.rglob("*.csv")))
+        raise ValueError(f"no sweep is recorded in {path.relative_to(RECORDS).as_posix()}: there are {there}")
     return pd.read_csv(path)
 
 
-def _below(folder: Path, pattern: str) -> list[str]:
-    """The folders and files of a pattern, as they are asked for."""
-    paths = [path.parent if path.stem == "comparison" else path for path in folder.glob(pattern)]
-    return sorted(path.relative_to(folder).as_posix() for path in paths)
-
-
 def _table(path: Path) -> tuple[pd.DataFrame, tuple[str, ...]]:
-    """A table as `compare` writes it, and the lines of provenance above it."""
+    """A table as `compare` writes it, empty where it wrote none, and the lines of provenance above it."""
+    if not path.is_file():
+        return pd.DataFrame(), ()
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
     comment = list(takewhile(lambda line: line.startswith("# "), lines))
     table = pd.read_csv(io.StringIO("".join(lines[len(comment) :])), keep_default_na=path.stem != "written")

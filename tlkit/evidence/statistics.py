@@ -1,15 +1,15 @@
-"""Which strategy is ahead: intervals over seeds, every pair compared, and ranks only where they are earned.
+"""Which strategy is ahead: every pair compared with an interval, and ranks only where they are earned.
 
 Two strategies are compared on the same documents and the same seeds. Both are samples: other documents or other
 seeds would have given another difference. `compare_pairs` measures the two sources of chance apart and lets each
 count with the certainty that its number of values allows, forty documents or three seeds.
 
-A bootstrap over documents and seeds is the usual tool, but not with three seeds. Those can be drawn in only ten
-different ways, their resampled variance is a third too small, and 21 pairs need probabilities near 0.002. Student's t
-accounts for three values. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
+A bootstrap over documents and seeds is the usual tool, but not with three seeds: those can be drawn in only ten
+different ways, and their resampled variance is a third too small. Student's t accounts for three values.
+`tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -17,12 +17,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
-from tlkit.names import CONTROL, ZERO_SHOT
-
 CONFIDENCE = 0.95
 FEWEST_DOCUMENTS = 5
-SMALLEST_P = 1e-15  # beyond it the tails of the distributions are not to be trusted
-PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "p", "p_adjusted", "separated"]
+PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "separated"]
+Source = tuple[float, float]  # of chance: its standard error and its degrees of freedom
 
 
 def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
@@ -35,7 +33,7 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 
     By Bonferroni each of m intervals is at the confidence 1 - 5%/m, so at most one table in twenty has any interval
     that misses, and a pair is separated if and only if its interval excludes zero. With one seed, fewer than five
-    documents, or a score that is not finite, p is NaN and nothing is separated, because the spread cannot be known.
+    documents, or a score that is not finite, there is no interval, because the spread cannot be known.
 
     Args:
         scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
@@ -44,8 +42,8 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
-        second, each a geometric mean over seeds; low and high, its interval, at 95% for all pairs together; p, at least
-        1e-15; p_adjusted, by Bonferroni; separated, whether the interval excludes zero.
+        second, each a geometric mean over seeds; low and high, its interval, at 95% for all pairs together, NaN where
+        there is none; separated, whether the interval excludes zero.
 
     Raises:
         ValueError: where a run has a document twice or lacks one, or has other token counts.
@@ -56,15 +54,16 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
         Dunn 1961, Multiple comparisons among means (Bonferroni's intervals).
     """
     runs = _by_run(scores)
-    pairs = list(combinations(runs.names, 2))
-    differences = [_compare(runs, *pair) for pair in pairs]
-    p = np.array([difference.p for difference in differences])
-    level = (1 - CONFIDENCE) / max(1, np.isfinite(p).sum())
+    differences = {pair: _difference(runs, *pair) for pair in combinations(runs.names, 2)}
+    level = (1 - CONFIDENCE) / max(1, sum(bool(sources) for *_, sources in differences.values()))
     rows = []
-    for (first, second), difference, chance, adjusted in zip(pairs, differences, p, bonferroni(p), strict=True):
-        low, high = difference.interval(level)
-        rows.append((first, second, difference.estimate, low, high, chance, adjusted, low > 0 or high < 0))
-    kinds = dict.fromkeys(PAIR_COLUMNS[2:7], float) | {"separated": bool}
+    for pair, (middle, log_ratio, sources) in differences.items():
+        half = half_width(sources, level) if sources else np.nan
+        ends = np.array([log_ratio, log_ratio - half, log_ratio + half])
+        with np.errstate(over="ignore"):
+            difference, low, high = 2 * np.exp(middle) * np.sinh(ends / 2)
+        rows.append((*pair, difference, low, high, low > 0 or high < 0))
+    kinds = dict.fromkeys(PAIR_COLUMNS[2:5], float) | {"separated": bool}
     return pd.DataFrame(rows, columns=PAIR_COLUMNS).astype(kinds)
 
 
@@ -82,7 +81,7 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     """
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
     compared = set(pairs["first"]) | set(pairs["second"])
-    judged = pairs.dropna(subset="p")
+    judged = pairs.dropna(subset="low")
     ranked = set(judged["first"]) | set(judged["second"])
     apart = pairs[pairs.separated]
     ahead = pd.Series(np.where(apart.difference < 0, apart["first"], apart["second"]), dtype=object).value_counts()
@@ -94,70 +93,71 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     return pd.Series(ranks, dtype=object)
 
 
-def bonferroni(p: np.ndarray) -> np.ndarray:
-    """Correct p values for their number, so that any false alarm among them is as rare as one of them would be.
-
-    Args:
-        p: one for each pair; NaN for a pair that cannot be judged, which stays and is not counted.
-
-    Returns:
-        Each p times the number of pairs, at most 1.
-    """
-    return np.minimum(p * np.isfinite(p).sum(), 1)
-
-
 def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFrame:
-    """Average each strategy over its seeds, with a 95% t-interval.
-
-    The interval is about the luck of training alone: the documents of the test set are taken as they are.
+    """Average each strategy over its seeds, with a 95% t-interval about the luck of training alone.
 
     Args:
         runs: a row for each strategy and seed, with columns strategy and `column`.
         column: what is averaged.
 
     Returns:
-        Columns mean, low, high, seeds, by strategy. With one seed there is no interval: low and high are NaN.
+        Columns mean, low, high, by strategy. With one seed there is no interval: low and high are NaN.
     """
-    return _intervals({name: part[column] for name, part in runs.groupby("strategy", sort=False)})
+    values = runs.groupby("strategy", sort=False)[column]
+    mean, count = values.mean(), values.count()
+    half = stdtrit((count - 1).where(count > 1), (1 + CONFIDENCE) / 2) * values.sem()
+    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
 
 
-def relative_perplexities(documents: pd.DataFrame, start: str, names: Iterable[str]) -> pd.DataFrame:
-    """How far each strategy's perplexity lies from another's, as a share of it.
+def accuracy_differences(answers: pd.DataFrame, against: str) -> pd.DataFrame:
+    """Subtract one model's accuracy from that of each strategy, on the same questions, averaged over seeds.
 
     Args:
-        documents: of a comparison.
-        start: the other strategy, or the untouched model. That has one run, which stands beside every seed: nothing in
-            it was left to chance.
-        names: of the strategies.
+        answers: a row for each strategy, seed and question, with columns strategy, seed, questions (the name of the
+            set), question (its id) and correct.
+        against: what is subtracted; it has one seed.
 
     Returns:
-        By strategy the columns value, negative where the strategy's perplexity is lower, and low and high, its
-        interval, at 95% for all names together (Bonferroni).
+        Columns questions, strategy, difference, low, high; the interval is that of `accuracy_interval`. With one seed
+        low and high are NaN: how much another seed would matter cannot be known.
     """
-    scores = documents[documents.strategy != CONTROL]
-    untouched = scores[scores.strategy == ZERO_SHOT]
-    repeated = [untouched.assign(seed=seed) for seed in scores[scores.strategy != ZERO_SHOT].seed.unique()]
-    scores = pd.concat([scores[scores.strategy != ZERO_SHOT], *repeated])
-    names, rows = list(names), {}
-    for name in names:
-        difference = _compare(_by_run(scores[scores.strategy.isin([name, start])]), name, start)
-        half = difference.half_width((1 - CONFIDENCE) / len(names))
-        rows[name] = np.expm1(difference.log_ratio + half * np.array([0, -1, 1]))
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["value", "low", "high"], dtype=float)
+    rows = []
+    for name, asked in answers.groupby("questions", sort=False):
+        start = asked[asked.strategy == against].set_index("question").correct.astype(float)
+        for strategy, part in asked[asked.strategy != against].groupby("strategy", sort=False):
+            after = part.pivot(index="question", columns="seed", values="correct").astype(float).reindex(start.index)
+            apart = after.to_numpy() - start.to_numpy()[:, None]
+            low, high = accuracy_interval(apart) if apart.shape[1] > 1 else (np.nan, np.nan)
+            rows.append((name, strategy, apart.mean(), low, high))
+    return pd.DataFrame(rows, columns=["questions", "strategy", "difference", "low", "high"])
 
 
-def _intervals(values: dict[str, pd.Series]) -> pd.DataFrame:
-    """The mean of each and its 95% t-interval, by the formula: a test of the mean warns where all values are equal."""
-    from scipy import stats
+def accuracy_interval(apart: np.ndarray) -> tuple[float, float]:
+    """The 95% interval of a difference of accuracies, had other questions been asked and other seeds been drawn.
 
-    rows = {}
-    for name, column in values.items():
-        mean, half = float(column.mean()), float("nan")
-        if len(column) > 1:
-            half = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(column) - 1) * stats.sem(column))
-        rows[name] = (mean, mean - half, mean + half, len(column))
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["mean", "low", "high", "seeds"])
-    return table.astype({"seeds": int})
+    As in `compare_pairs`, with one question gained and one lost added for every seed. With one seed the interval is
+    about the questions alone.
+
+    Args:
+        apart: 1 for a question gained, -1 for one lost, else 0; shape (questions, seeds).
+
+    Returns:
+        Low and high end, within -1 to 1.
+
+    Source:
+        Bonett and Price 2012 (the two added questions).
+    """
+    seeds = apart.shape[1]
+    apart = np.concatenate([apart, np.ones((1, seeds)), -np.ones((1, seeds))])
+    means = [one for one in (apart.mean(axis=1), apart.mean(axis=0)) if len(one) > 1]
+    sources = [(one.std(ddof=1) / np.sqrt(len(one)), len(one) - 1) for one in means]
+    centre, half = apart.mean(), half_width(sources, 1 - CONFIDENCE)
+    return float(max(centre - half, -1.0)), float(min(centre + half, 1.0))
+
+
+def half_width(sources: Sequence[Source], level: float) -> float:
+    """Of an interval at this level, from all its sources of chance together."""
+    return float(np.hypot.reduce([stdtrit(freedom, level / 2) * error for error, freedom in sources if error > 0]))
 
 
 @dataclass(frozen=True)
@@ -170,66 +170,23 @@ class _Runs:
     tokens: np.ndarray
 
 
-@dataclass(frozen=True)
-class _Difference:
-    """The logarithm of the ratio of two perplexities, and for each source of chance (error, degrees of freedom)."""
-
-    log_mean: float
-    log_ratio: float
-    parts: tuple[tuple[float, float], ...] = ()
-
-    @property
-    def estimate(self) -> float:
-        return self._in_perplexity(self.log_ratio)
-
-    @property
-    def p(self) -> float:
-        """The level at which the interval just reaches zero."""
-        from scipy.optimize import bisect
-
-        if not self.parts or self.log_ratio == 0:
-            return 1.0 if self.parts else np.nan
-
-        def excess(log_level: float) -> float:
-            return self.half_width(np.exp(log_level)) - abs(self.log_ratio)
-
-        lowest = np.log(SMALLEST_P)
-        return SMALLEST_P if excess(lowest) <= 0 else float(np.exp(bisect(excess, lowest, 0.0)))
-
-    def interval(self, level: float) -> tuple[float, float]:
-        """The differences of perplexity that are not refused at this level."""
-        half = self.half_width(level)
-        return self._in_perplexity(self.log_ratio - half), self._in_perplexity(self.log_ratio + half)
-
-    def half_width(self, level: float) -> float:
-        """Of the interval of the logarithm; NaN where the spread is not known."""
-        if not self.parts:
-            return np.nan
-        widths = [stdtrit(freedom, level / 2) * error for error, freedom in self.parts if error > 0]
-        return float(np.hypot.reduce(widths))
-
-    def _in_perplexity(self, log_ratio: float) -> float:
-        """Two perplexities with this ratio and this geometric mean differ by so much."""
-        with np.errstate(over="ignore"):
-            return float(2 * np.exp(self.log_mean) * np.sinh(log_ratio / 2))
-
-
-def _compare(runs: _Runs, first: str, second: str) -> _Difference:
+def _difference(runs: _Runs, first: str, second: str) -> tuple[float, float, tuple[Source, ...]]:
+    """The logarithms of two perplexities' geometric mean and of their ratio, and what makes the ratio uncertain."""
     pair = [runs.names.index(name) for name in (first, second)]
     seeds = runs.present[pair].all(axis=0)
     nats, total = runs.nats[:, :, seeds], runs.tokens.sum()
     per_token = nats.sum(axis=0) / total if total else np.full(nats.shape[1:], np.nan)
     if not seeds.any() or not np.isfinite(per_token[pair]).all():
-        return _Difference(np.nan, np.nan)
+        return np.nan, np.nan, ()
     one, other = per_token[pair].mean(axis=1)
-    parts = ()
+    sources = ()
     if seeds.sum() > 1 and len(runs.tokens) >= FEWEST_DOCUMENTS:
         apart = (nats[:, pair[0]] - nats[:, pair[1]]).mean(axis=1)
-        parts = (_over_documents(apart, runs.tokens), over_seeds(per_token, pair))
-    return _Difference((one + other) / 2, one - other, parts)
+        sources = (_over_documents(apart, runs.tokens), over_seeds(per_token, pair))
+    return (one + other) / 2, one - other, sources
 
 
-def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> tuple[float, float]:
+def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> Source:
     """Jackknife error of sum(apart) / sum(tokens): it is computed without each document in turn.
 
     The degrees of freedom are Kish's effective number of documents less one: long documents count for more than
@@ -240,7 +197,7 @@ def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> tuple[float, float
     return float(error), float(tokens.sum() ** 2 / (tokens**2).sum() - 1)
 
 
-def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> tuple[float, float]:
+def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> Source:
     """Compute how uncertain the difference of two strategies' means over seeds is.
 
     Three seeds of two strategies hardly say how much a seed matters; the seeds of all strategies say more. The variance
@@ -250,9 +207,6 @@ def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> tuple[float, float
     Args:
         per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed; at least two seeds.
         pair: places of the two strategies.
-
-    Returns:
-        The standard error in nats a token, and its degrees of freedom.
     """
     seeds = per_token.shape[1]
     of_pair = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)

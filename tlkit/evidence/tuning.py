@@ -4,7 +4,7 @@ import datetime
 import math
 import platform
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
@@ -13,13 +13,15 @@ import torch
 
 from tlkit.evidence.experiment import Experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, TUNED_FOR, next_rate
+from tlkit.evidence.learning_rates import TUNED_FOR
 from tlkit.examples import Batch
 from tlkit.files import write_atomically
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.settings import TrainingConfig
 from tlkit.strategies import sha256_of_own
 
+COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
+BUDGET = 8  # rates that are tried for each strategy, so that none is better for having been searched longer
 SHORT_STEPS = 60  # at most, of a run of the search
 FOUND = ("validation_perplexity", "general_perplexity", "training_loss")  # by a trial
 COLUMNS = ("trial", "strategy", "learning_rate", "seed", "validation_perplexity", "error")  # of a record, among others
@@ -80,48 +82,6 @@ def tune(
     return record
 
 
-def run_trial(
-    trial: Trial,
-    experiment: Experiment,
-    *,
-    blocks: Batch | None = None,
-    progress: Part = SILENT,
-) -> dict[str, float]:
-    """Train as a trial says, and score it on validation texts; a run that diverges scores infinity.
-
-    Args:
-        trial: strategy, rate, length and seed.
-        experiment: model, texts, blocks and window.
-        blocks: what to train on, where it is not what the experiment has.
-        progress: is told each step.
-
-    Returns:
-        Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
-        token, and what the task measures beside.
-    """
-    blocks = experiment.blocks if blocks is None else blocks
-    batch = experiment.batch_size
-    epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
-    config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
-    texts = {"corpus": experiment.corpus.validation}
-    if experiment.general.validation:
-        texts["general"] = experiment.general.validation
-    figures = dict.fromkeys(FOUND, math.inf)
-    try:
-        report, result, scores = run_strategy(experiment, trial.strategy, config, blocks, texts, progress=progress)
-    except FloatingPointError:
-        return figures  # a rate that is too high is a finding, and infinity is its name
-    tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
-    values = {name: score.perplexity for name, score in scores.items()} | {"loss": tail}
-    finite = {name: float(value) if math.isfinite(value) else math.inf for name, value in values.items()}
-    figures = dict(zip(FOUND, (finite["corpus"], finite.get("general", math.nan), finite["loss"]), strict=True))
-    validation, tokenizer = experiment.corpus.validation, experiment.tokenizer
-    measured = experiment.task.measure(
-        report.model, tokenizer, validation, experiment.profile, experiment.classes, progress
-    )
-    return figures | measured.figures
-
-
 def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, like: Trial) -> list[Trial]:
     """Say which trials the search for the best rates wants next; none where it is over.
 
@@ -145,40 +105,91 @@ def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, lik
     return wanted
 
 
-def row_of(
-    trial: Trial, experiment: Experiment, progress: Part = SILENT, blocks: Batch | None = None
-) -> dict[str, object]:
-    """Carry out a trial for a record.
+def next_rate(scores: Mapping[float, float]) -> float | None:
+    """Say which rate to try next: first one a decade, then closer around the best, `BUDGET` in all.
+
+    The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
+
+    Args:
+        scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
+
+    Returns:
+        A rate: of `COARSE`, then beyond the lowest or the highest where that is the best, else between the best and
+        the neighbour that is further away. None where the budget is spent.
+    """
+    missing = [rate for rate in COARSE if rate not in scores]
+    if missing and set(scores) <= set(COARSE):
+        return missing[0]
+    if len(scores) >= BUDGET:
+        return None
+    tried = sorted(scores)
+    place = tried.index(min(tried, key=scores.get))
+    best = tried[place]
+    if best == tried[0]:
+        rate = best / 10
+    elif best == tried[-1]:
+        rate = best * 10
+    else:
+        beside = (tried[place - 1], tried[place + 1])
+        rate = math.sqrt(best * max(beside, key=lambda other: round(abs(math.log10(other / best)), 2)))
+    return float(f"{rate:.3g}")  # three digits, for people and for the names of trials
+
+
+def run_trial(
+    trial: Trial, experiment: Experiment, *, blocks: Batch | None = None, progress: Part = SILENT
+) -> dict[str, float]:
+    """Train as a trial says, and score it on validation texts; a run that diverges scores infinity.
 
     Args:
         trial: strategy, rate, length and seed.
         experiment: model, texts, blocks and window.
-        progress: is told each step.
         blocks: what to train on, where it is not what the experiment has.
+        progress: is told each step.
 
     Returns:
-        Settings, what was found or in `error` why nothing was, and where and when.
+        Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a
+        token, and what the task measures beside.
     """
+    blocks = experiment.blocks if blocks is None else blocks
+    batch, validation = experiment.batch_size, experiment.corpus.validation
+    epochs = trial.epochs if trial.steps is None else trial.steps / math.ceil(len(blocks) / batch)
+    config = TrainingConfig(trial.learning_rate, epochs=epochs, batch_size=batch, seed=trial.seed)
+    texts = {"corpus": validation, "general": experiment.general.validation}
+    texts = {name: documents for name, documents in texts.items() if documents}
+    try:
+        report, result, scores = run_strategy(experiment, trial.strategy, config, blocks, texts, progress=progress)
+    except FloatingPointError:
+        return dict.fromkeys(FOUND, math.inf)  # a rate that is too high is a finding, and infinity is its name
+    tail = result.history.loss.tail(max(1, len(result.history) // 10)).mean()
+    general = scores["general"].perplexity if "general" in scores else math.nan
+    figures = dict(zip(FOUND, (scores["corpus"].perplexity, general, float(tail)), strict=True))
+    figures = {name: math.inf if math.isnan(value) and name != FOUND[1] else value for name, value in figures.items()}
+    return figures | experiment.measure(report.model, validation, progress).figures
+
+
+def row_of(
+    trial: Trial, experiment: Experiment, progress: Part = SILENT, blocks: Batch | None = None
+) -> dict[str, object]:
+    """Carry out a trial as `run_trial` does, for a record: its settings, what was found or in `error` why nothing was,
+    and where and when."""
     scores, error = dict.fromkeys(FOUND, math.inf), None
     try:
         scores = run_trial(trial, experiment, blocks=blocks, progress=progress)
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
-    return _described(trial, experiment) | scores | {"error": error}
-
-
-def _described(trial: Trial, experiment: Experiment) -> dict[str, object]:
-    """The settings of a trial, and where and when it took place."""
-    device = experiment.device()
-    made = {
+    device, own = experiment.device(), sha256_of_own(trial.strategy)
+    return {
+        "trial": trial.name,
+        **asdict(trial),
+        **scores,
+        "model": experiment.model,
         "profile": experiment.profile.name,
         "device": f"{device.kind}: {device.name}",
         "precision": experiment.precision,
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
         "torch": torch.__version__,
         "python": platform.python_version(),
+        **{name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")},
+        **({"strategy_sha256": own} if own else {}),
+        "error": error,
     }
-    nothing, own = dict.fromkeys(FOUND), sha256_of_own(trial.strategy)  # what is found keeps its place
-    of_text = {name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")}
-    of_text |= {"strategy_sha256": own} if own else {}
-    return {"trial": trial.name, **asdict(trial), **nothing, "model": experiment.model, **made, **of_text}

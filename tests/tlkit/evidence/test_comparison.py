@@ -20,9 +20,10 @@ from tlkit.evidence import experiment as experiments
 from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, run_all
+from tlkit.evidence.experiment import load_experiment, load_with_strategy, run_all
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import COARSE, default_rates, load_with_strategy
+from tlkit.evidence.learning_rates import default_rates
+from tlkit.evidence.tuning import COARSE
 from tlkit.files import CheckpointError
 from tlkit.jobs import Job
 from tlkit.models import load_model, save_model

@@ -12,8 +12,7 @@ from tlkit import strategies
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, run_strategy
-from tlkit.evidence.learning_rates import load_with_strategy
+from tlkit.evidence.experiment import load_experiment, load_with_strategy, run_strategy
 from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Profile
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, total_steps, train

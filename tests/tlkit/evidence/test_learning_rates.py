@@ -8,20 +8,17 @@ import pytest
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import (
-    BUDGET,
-    COARSE,
     TUNED_FOR,
     LearningRate,
     best_rates,
     default_rates,
     learning_rates_for,
-    next_rate,
     rate_for,
     read_rates,
     why_no_rate,
 )
 from tlkit.evidence.recorded import recorded
-from tlkit.evidence.tuning import Trial, rate_trials
+from tlkit.evidence.tuning import BUDGET, COARSE, Trial, next_rate, rate_trials
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import PROFILES
@@ -178,11 +175,10 @@ def test_given_rates_go_before_recorded_ones_and_only_a_record_of_the_same_model
 
 
 def test_rates_are_read_as_a_command_line_gives_them(tmp_path):
-    assert (
-        read_rates("full=1e-4,lora=0.001") == read_rates({"full": 1e-4, "lora": 1e-3}) == {"full": 1e-4, "lora": 1e-3}
-    )
+    assert read_rates("full=1e-4,lora=0.001") == {"full": 1e-4, "lora": 1e-3}
+    assert ComparisonSettings(learning_rates={"full": 1e-4, "lora": 1e-3}).learning_rates == "full=0.0001,lora=0.001"
     record_of(("lora", 1e-3, 5.0)).to_csv(tmp_path / "rates.csv", index=False)
-    assert read_rates(tmp_path / "rates.csv").learning_rate.tolist() == [1e-3]
+    assert read_rates(str(tmp_path / "rates.csv")).learning_rate.tolist() == [1e-3]
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,8 @@ from transformers.utils import ModelOutput
 
 from tlkit.cli import main
 from tlkit.corpus import load_corpus
-from tlkit.evidence.answers import accuracy_interval
 from tlkit.evidence.questions import Answers, Question, answer_questions, encode_question, load_questions, spread_out
+from tlkit.evidence.statistics import accuracy_interval
 from tlkit.evidence.tasks import TASKS
 from tlkit.models import BUNDLED, load_model, save_model
 from tlkit.settings import DATA, PROFILES, Profile

@@ -11,18 +11,11 @@ from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import tuning
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import (
-    BUDGET,
-    COARSE,
-    best_rates,
-    learning_rates_for,
-    load_with_strategy,
-    why_no_rate,
-)
+from tlkit.evidence.learning_rates import best_rates, learning_rates_for, why_no_rate
 from tlkit.evidence.recorded import recorded
-from tlkit.evidence.tuning import Trial, run_trial, tune
+from tlkit.evidence.tuning import BUDGET, COARSE, Trial, run_trial, tune
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
 from tlkit.strategies import load_plugin
