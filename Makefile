@@ -7,7 +7,7 @@ BIN := .venv/bin
 # Several processes at once, each with one thread: with more they wait for one another.
 AT_ONCE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-.PHONY: run quick test test-lessons test-browser test-versions lab demo slides book notebooks lint bench fetched real gpu
+.PHONY: run quick test test-lessons test-browser check test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed
 	cd notebooks && ../$(BIN)/python -m course run --jobs 2
 # An answer within a minute: style, sizes, and what must never break.
@@ -21,6 +21,10 @@ test-lessons: .venv/installed
 	$(AT_ONCE) --durations 25 --nbval $$(cat results/checked/slowest_first.txt)
 test-browser: .venv/installed
 	$(AT_ONCE) -m browser tests
+# All three at once, so that no processor waits at the end of one for the next to begin.
+check: .venv/installed
+	$(BIN)/python tests/lessons/assemble.py results/checked
+	$(AT_ONCE) --durations 25 --junitxml results/tests.xml --nbval $$(cat results/checked/slowest_first.txt) tests
 test-versions: .venv/installed
 	$(BIN)/python tests/versions.py
 # Not in notebooks/, so that paths such as TLKIT_CORPUS=my_texts/ are meant from here.

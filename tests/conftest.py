@@ -12,6 +12,7 @@ import pytest
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"]
 QUIET += ["--disable-component-update", "--disable-sync"]
+WAITING = {"test_distributed.py", "test_demo.py", "test_browser.py", "test_ship_it.py", "test_grade.py"}
 CACHE = os.environ.get("TLKIT_CACHE", "")  # before any test names another one
 
 
@@ -37,9 +38,10 @@ def pytest_xdist_auto_num_workers(config):
 def pytest_collection_modifyitems(items):
     """Mark what drives a browser: `make test` leaves it to `make test-browser`. What mostly waits begins first.
 
-    Processes of one training wait for one another. At the end, side by side with nothing, they would keep all waiting.
+    Processes of one training wait for one another, and a page for its kernel. At the end, side by side with nothing,
+    they would keep all waiting.
     """
-    items.sort(key=lambda item: item.path.name != "test_distributed.py")
+    items.sort(key=lambda item: item.path.name not in WAITING)
     for item in items:
         if "browser" in getattr(item, "fixturenames", ()):
             item.add_marker("browser")
