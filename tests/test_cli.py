@@ -18,8 +18,8 @@ import pytest
 import yaml
 
 from tlkit.cli import COMMANDS, main
+from tlkit.commands import Outcome, as_columns
 from tlkit.commands.models import evaluate
-from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import parser_of
 from tlkit.files import CheckpointError
 from tlkit.options import kind_of, options_of

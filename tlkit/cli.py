@@ -12,10 +12,10 @@ from functools import partial
 
 from tqdm import tqdm
 
+from tlkit.commands import Outcome, plain
 from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, validate
 from tlkit.commands.models import estimate, evaluate, fetch, generate, params
-from tlkit.commands.outcome import Outcome, plain
 from tlkit.commands.parsing import parser_of, settings_of
 from tlkit.commands.training import train
 

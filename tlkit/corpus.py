@@ -104,9 +104,8 @@ def load_corpus(
         raise FileNotFoundError(
             f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
         )
-    return own_splits(path, lambda file: _read_column(file, text_column, ignore_keys)) or split_documents(
-        str(path), _read_path(path, text_column, ignore_keys)
-    )
+    corpus = own_splits(path, lambda file: _read_column(file, text_column, ignore_keys))
+    return corpus or split_documents(str(path), _read_path(path, text_column, ignore_keys))
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
@@ -221,6 +220,11 @@ def _without_repeats(documents: Sequence) -> tuple[list, int, int]:
     kept.pop("", None)
     empty = sum(not str(document).strip() for document in documents)
     return list(kept.values()), len(documents) - empty - len(kept), empty
+
+
+def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
+    """The documents that `read` makes of a file, split, or of a folder that has its own splits."""
+    return own_splits(path, read) or split_documents(str(path), list(read(path)))
 
 
 def own_splits(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:

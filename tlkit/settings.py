@@ -10,11 +10,8 @@ from pathlib import Path
 
 from tlkit.options import check, option
 
-# In the repository the data lie beside the package, in a wheel inside it.
-DATA = next(
-    (folder for folder in (Path(__file__).parent / "data", Path(__file__).parents[1] / "data") if folder.is_dir()),
-    Path(__file__).parents[1] / "data",
-)
+_INSIDE = Path(__file__).parent / "data"  # of a wheel; in the repository the data lie beside the package
+DATA = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1] / "data"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from tlkit.commands.outcome import Outcome
+from tlkit.commands import Outcome
 from tlkit.settings import DATA, setup
 
 ROOT = Path(__file__).resolve().parents[2]

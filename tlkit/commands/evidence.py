@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tlkit.commands import Outcome, as_columns
 from tlkit.commands.models import MODEL
-from tlkit.commands.outcome import Outcome, as_columns
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import train
 from tlkit.evidence.comparison_settings import ComparisonSettings
@@ -132,7 +132,7 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
     from tlkit.memory import in_units, parse_size
     from tlkit.models import fetched_folder
 
-    options, _, config, plan, _ = settings
+    options, _, config, plan = settings
     shape = {"dtype": options.dtype, "batch_size": config.batch_size, "sequence_length": options.sequence_length}
     estimate = estimate_memory(
         options.model, options.strategy, **shape, plan=plan, optimizer=config.optimizer, **options.strategy_option

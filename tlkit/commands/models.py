@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tlkit.commands.outcome import Outcome, as_columns
+from tlkit.commands import Outcome, as_columns
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.jobs import Job
 from tlkit.options import option, same_option

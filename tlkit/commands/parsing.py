@@ -13,7 +13,7 @@ from typing import get_origin
 
 import yaml
 
-from tlkit.commands.outcome import WIDTH
+from tlkit.commands import WIDTH
 from tlkit.commands.run_files import read_run_file
 from tlkit.options import checked, kind_of, options_of
 

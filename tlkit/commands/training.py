@@ -8,8 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tlkit.commands import Outcome
 from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
-from tlkit.commands.outcome import Outcome
 from tlkit.commands.run_files import refuse_to_replace, write_run_file
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.files import hold_folder, reason_of
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RUN_FILE = "run.yaml"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
-OF_THIS_CALL = {"output", "resume", "run_file"}  # and not of the run: no part of its run file
+OF_THIS_CALL = {"output", "resume", "run_file", "sharding"}  # and not of the run: no part of its run file
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class TrainOptions:
         {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one of them does not hold"
     )
     resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
+    sharding: str | None = option(
+        None,
+        "of processes that torchrun starts: with ddp, the default, each holds the whole model, with fsdp a part",
+        choices=("ddp", "fsdp"),
+    )
 
 
 @dataclass(frozen=True)
@@ -81,18 +86,7 @@ class TrainPlan(Plan):
     precision: str = same_option(ComparisonSettings, "precision", "fp32")
 
 
-@dataclass(frozen=True)
-class Processes:
-    """Several processes, started by torchrun"""
-
-    sharding: str | None = option(
-        None, "with ddp, the default, each process holds the whole model, with fsdp a part", choices=("ddp", "fsdp")
-    )
-
-
-def train(
-    options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: TrainPlan, processes: Processes
-) -> Outcome:
+def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: TrainPlan) -> Outcome:
     """Adapt a model by one strategy and save it.
 
     All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
@@ -134,7 +128,7 @@ def train(
     plan = Plan(**asdict(plan) | {"precision": precision})
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with ExitStack() as stack:
-        accelerator = stack.enter_context(joined(processes.sharding, on_cpu=device.kind == "cpu"))
+        accelerator = stack.enter_context(joined(options.sharding, on_cpu=device.kind == "cpu"))
         first = accelerator is None or accelerator.is_main_process  # which scores, writes and speaks
         if options.expect and accelerator:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
@@ -167,7 +161,7 @@ def train(
         if first:
             stack.enter_context(hold_folder(options.output))
         untrained = copy.deepcopy(model) if expected.checkpoint_reloads else None
-        if processes.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
+        if options.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
             device.place(model)
         before = score("before training") if first else None
         if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
@@ -179,7 +173,7 @@ def train(
         if accelerator is None:
             result = train_model(model, blocks, config, **how)
         else:
-            result = train_together(accelerator, model, blocks, config, sharding=processes.sharding, **how)
+            result = train_together(accelerator, model, blocks, config, sharding=options.sharding, **how)
         if not first:
             return Outcome()
         reload_problem = ""
@@ -197,7 +191,8 @@ def train(
     text = _card(
         report,
         options.output,
-        _data_of(corpus, blocks),
+        corpus,
+        blocks,
         settings | {"learning_rate": f"{config.learning_rate:g} ({rate_from})"},
         (before, after),
         {"steps": steps, **notes},
@@ -291,40 +286,33 @@ def _save_model(model: "torch.nn.Module", tokenizer, folder: Path, total: int) -
         ) from error
 
 
-def _data_of(corpus: "Corpus", blocks: "Batch") -> dict[str, str]:
-    """What a model card says of the text."""
-    from tlkit.examples import as_examples
-    from tlkit.reports.model_card import OF_TEXT
-
-    name = Path(corpus.name).name
-    return {
-        "corpus": name,
-        "licence of the text": OF_TEXT.get(name, "not recorded"),
-        "documents trained on": f"{len(corpus.train):,}",
-        "tokens trained on": f"{as_examples(blocks).tokens.numel():,}, in blocks of {blocks.shape[1]}",
-        "SHA-256 of all documents": f"`{corpus.sha256}`",
-    }
-
-
 def _card(
     report: "StrategyReport",
     folder: Path,
-    data: dict[str, str],
+    corpus: "Corpus",
+    blocks: "Batch",
     settings: dict[str, object],
     scores: tuple["PerplexityResult", "PerplexityResult"],
     notes: dict[str, str],
 ) -> str:
     """The model card of a run."""
+    from tlkit.examples import as_examples
     from tlkit.models.adapters import base_model
-    from tlkit.reports.model_card import model_card
+    from tlkit.reports.model_card import OF_TEXT, model_card
 
-    said_elsewhere = {"model", "corpus", "context", "stride", "plugin"}
+    name, said_elsewhere = Path(corpus.name).name, {"model", "corpus", "context", "stride", "plugin"}
     command = f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder"
     return model_card(
         folder.resolve().name,
         base_model(report.model).name_or_path,
         report,
-        data=data,
+        data={
+            "corpus": name,
+            "licence of the text": OF_TEXT.get(name, "not recorded"),
+            "documents trained on": f"{len(corpus.train):,}",
+            "tokens trained on": f"{as_examples(blocks).tokens.numel():,}, in blocks of {blocks.shape[1]}",
+            "SHA-256 of all documents": f"`{corpus.sha256}`",
+        },
         settings={key: value for key, value in settings.items() if key not in said_elsewhere},
         before=scores[0],
         after=scores[1],

@@ -1,14 +1,160 @@
-"""What a model learns from beside running text: answers to questions, and classes."""
+"""What a training step learns from where not every token counts: answers and classes, one text in each row."""
 
-from tlkit.examples.batches import (
-    IGNORED,
-    Batch,
-    Examples,
-    as_examples,
-    inputs_of,
-    labels_in,
-    padding_token,
-    refuse_examples,
-    shape_of,
-    tensors_in,
-)
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn.utils.rnn import pad_sequence
+
+IGNORED = -100  # the label of a token that nothing is learned from; what torch's cross entropy leaves out
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Rows of tokens, and for each what is to be predicted.
+
+    Attributes:
+        tokens: ids, shape (rows, tokens).
+        labels: for each token its own id, or `IGNORED`, shape (rows, tokens): the loss of a label is that of predicting
+            it from the tokens before it. For classification the class of each row, shape (rows,).
+        mask: false where a token is padding behind the text, shape (rows, tokens).
+    """
+
+    tokens: torch.Tensor
+    labels: torch.Tensor
+    mask: torch.Tensor
+
+    def __post_init__(self):
+        shapes = [tuple(part.shape) for part in (self.tokens, self.labels, self.mask)]
+        if len(shapes[0]) != 2 or shapes[2] != shapes[0] or shapes[1] not in (shapes[0], shapes[0][:1]):
+            raise ValueError(
+                f"examples with tokens, labels and mask of shapes {', '.join(map(str, shapes))}: expected all of them "
+                "(rows, tokens), or for classification labels of shape (rows,)"
+            )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __getitem__(self, rows: slice | torch.Tensor) -> "Examples":
+        return Examples(self.tokens[rows], self.labels[rows], self.mask[rows])
+
+    @property
+    def shape(self) -> torch.Size:
+        """Rows and tokens."""
+        return self.tokens.shape
+
+    @property
+    def classifies(self) -> bool:
+        """Whether a row has one label, its class."""
+        return self.labels.ndim == 1
+
+    def split(self, rows: int) -> list["Examples"]:
+        """Parts of at most so many rows."""
+        return [self[begin : begin + rows] for begin in range(0, len(self), rows)]
+
+    def to(self, device: torch.device) -> "Examples":
+        """The same on a device."""
+        return Examples(self.tokens.to(device), self.labels.to(device), self.mask.to(device))
+
+    def columns(self, end: int) -> "Examples":
+        """The same rows up to a column, counted from the end where it is negative; classes stay."""
+        labels = self.labels if self.classifies else self.labels[:, :end]
+        return replace(self, tokens=self.tokens[:, :end], labels=labels, mask=self.mask[:, :end])
+
+    def trimmed(self) -> "Examples":
+        """Without the columns that are padding in every row: what is left has the same loss, and costs less."""
+        return self.columns(int(self.mask.sum(1).max()))
+
+
+Batch = torch.Tensor | Examples  # token ids of which all count, shape (blocks, tokens), or examples
+
+
+def as_examples(batch: Batch) -> Examples:
+    """Blocks of running text as examples in which every token counts; examples as they are."""
+    if isinstance(batch, Examples):
+        return batch
+    return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    """Rows of numbers as one tensor, filled up behind the shorter ones."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
+
+
+def padding_token(tokenizer) -> int:
+    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+
+
+def labels_in(batch: Batch) -> int:
+    """How many losses a batch has: one for each token that counts, or for each row that has a class.
+
+    The first token of a row is only read, because nothing is before it.
+    """
+    if not isinstance(batch, Examples):
+        return batch[:, 1:].numel()
+    if batch.classifies:
+        return len(batch)
+    counted = (batch.labels[:, 1:] != IGNORED).sum()
+    # On tensors without contents memory is traced, which does not depend on the number.
+    return batch.labels[:, 1:].numel() if isinstance(counted, FakeTensor) else int(counted)
+
+
+def tensors_in(batch: Batch) -> list[torch.Tensor]:
+    """All that decides what is learned from a batch, to be hashed."""
+    return [batch.tokens, batch.labels, batch.mask] if isinstance(batch, Examples) else [batch]
+
+
+def shape_of(batch: Batch) -> dict[str, object]:
+    """What the memory of a step depends on, as `estimate_memory` is asked for it."""
+    return {"batch_size": len(batch), "sequence_length": batch.shape[1]}
+
+
+def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
+    """What a model is called with.
+
+    Behind the last token of a text there is only padding, which a causal model does not see: its rows need no mask. A
+    classifier gets one all the same, because it may read in both directions, and reads the class off the last token.
+
+    Args:
+        examples: on the model's device.
+    """
+    if examples.classifies:
+        return {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}
+    return {"input_ids": examples.tokens}
+
+
+def refuse_examples(examples: Examples, classes: int | None, name: str = "examples") -> None:
+    """Refuse examples that a model cannot learn from.
+
+    Args:
+        examples: on any device.
+        classes: how many the model tells apart; None for a language model.
+        name: of the examples, for the message.
+
+    Raises:
+        ValueError: naming the row, where it has no label, one that is not its token's, or a class that the model does
+            not have.
+    """
+    if examples.classifies != (classes is not None):
+        labels, kind = ("classes", "each token") if examples.classifies else ("labels for tokens", "each row")
+        raise ValueError(f"{name} have {labels}: this model expects a label for {kind}")
+    if examples.classifies:
+        if (row := _first((examples.labels < 0) | (examples.labels >= classes))) is not None:
+            found = int(examples.labels[row])
+            raise ValueError(f"{name}, row {row}: class {found}: this model has classes 0 to {classes - 1}")
+        return
+    learned = examples.labels != IGNORED
+    if (row := _first(~learned[:, 1:].any(1))) is not None:
+        raise ValueError(f"{name}, row {row}: no token has a label, so nothing would be learned from it")
+    if (row := _first((learned & (examples.labels != examples.tokens)).any(1))) is not None:
+        raise ValueError(
+            f"{name}, row {row}: a label is not the token at its own place; expected labels that are not shifted, "
+            f"or {IGNORED} where nothing is learned"
+        )
+
+
+def _first(wrong: torch.Tensor) -> int | None:
+    places = wrong.nonzero()
+    return int(places[0]) if len(places) else None

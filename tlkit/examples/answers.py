@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from jinja2 import TemplateError
 
 from tlkit.corpus import refuse_special_tokens
-from tlkit.examples.batches import IGNORED, Examples, padded, padding_token
+from tlkit.examples import IGNORED, Examples, padded, padding_token
 from tlkit.examples.conversations import Conversation
 
 # For models whose tokenizer has no template, because they were made to continue texts.

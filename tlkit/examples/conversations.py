@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlkit.corpus import SPLITS, Corpus, own_splits, split_documents
+from tlkit.corpus import SPLITS, Corpus, read_corpus
 from tlkit.rows import read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
@@ -84,12 +84,7 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
         return Corpus("rust", *(tuple(_read(folder / f"{split}.jsonl")) for split in SPLITS))
     if name == "general":
         return Corpus("general", (), (), tuple(_read(folder / "general.jsonl")))
-    path = Path(name)
-    if corpus := own_splits(path, lambda file: _read(file, ignore_keys)):
-        return corpus
-    if not path.suffix:
-        raise ValueError(f"conversations {str(name)!r}: expected rust, general, or a path to a file of rows")
-    return split_documents(str(path), list(_read(path, ignore_keys)))
+    return read_corpus(Path(name), lambda file: _read(file, ignore_keys))
 
 
 def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversation]:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, own_splits, single_spaced, split_documents
-from tlkit.examples.batches import Examples, padded, padding_token
+from tlkit.corpus import SPLITS, Corpus, read_corpus, single_spaced
+from tlkit.examples import Examples, padded, padding_token
 from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
@@ -55,11 +55,7 @@ def load_labelled(
         splits = ([(row["text"], label_of[row["topic"]]) for row in _rust(split)] for split in SPLITS)
         return Corpus("rust", *(tuple(Labelled(*pair) for pair in split) for split in splits))
     path = Path(name)
-    corpus = own_splits(path, lambda file: _read(file, text_column, label_column, ignore_keys))
-    if corpus is None and not path.suffix:
-        raise ValueError(f"texts with classes {str(name)!r}: expected rust, or a path to a file of rows")
-    if corpus is None:
-        corpus = split_documents(str(path), list(_read(path, text_column, label_column, ignore_keys)))
+    corpus = read_corpus(path, lambda file: _read(file, text_column, label_column, ignore_keys))
     trained_labels = {document.label for document in corpus.train}
     if len(trained_labels) < 2:
         raise ValueError(f"{path}: {len(trained_labels)} classes in the training split: expected at least 2")

@@ -4,7 +4,7 @@ import torch
 from torch.nn import functional
 
 from tlkit.evaluation import PerplexityResult, result_of, windows_at_once
-from tlkit.examples.batches import IGNORED, Examples, inputs_of, refuse_examples
+from tlkit.examples import IGNORED, Examples, inputs_of, refuse_examples
 from tlkit.jobs import SILENT, Part
 from tlkit.models.adapters import base_model, class_count
 from tlkit.models.parts import evaluation_mode
