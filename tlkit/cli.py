@@ -52,7 +52,7 @@ def main(arguments: list[str] | None = None) -> int:
         if os.environ.get("TLKIT_TRACEBACK"):
             traceback.print_exc()
         traceback.clear_frames(error.__traceback__)  # a progress bar ends, and leaves its line to what is said here
-        print(f"{name}: {_said_by(error)}", file=sys.stderr)
+        print(f"{name}: {_message_of(error)}", file=sys.stderr)
         return 2 if isinstance(error, BAD_INPUT) or getattr(error, "errno", None) in BAD_PATH else 1
     return code
 
@@ -88,7 +88,7 @@ def _on_one_line(text: str) -> str:
     return " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
 
 
-def _said_by(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """What an error says, in one line."""
     text = str(error).strip()
     foreseen = ValueError | OSError | RuntimeError | ArithmeticError | MemoryError | ImportError

@@ -104,7 +104,7 @@ def load_corpus(
         raise FileNotFoundError(
             f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
         )
-    corpus = own_splits(path, lambda file: _read_column(file, text_column, ignore_keys))
+    corpus = splits_of(path, lambda file: _read_column(file, text_column, ignore_keys))
     return corpus or split_documents(str(path), _read_path(path, text_column, ignore_keys))
 
 
@@ -134,10 +134,8 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
     """Tokenise documents into one row.
 
-    Args:
-        texts: the documents.
-        tokenizer: a transformers tokenizer. Each document is opened by what it puts before a text, such as Llama's
-            `<s>`, because the model has learned to read it there; otherwise by the end-of-text token.
+    Each document is opened by what the tokenizer puts before a text, such as Llama's `<s>`, because the model has
+    learned to read it there; otherwise by the end-of-text token.
 
     Returns:
         Token ids, shape (tokens,), and the number of the document each token belongs to, of the same shape.
@@ -182,9 +180,6 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
     Args:
         texts: pairs of a name, for the message, and running text or what a message of a conversation says.
         tokenizer: of the model.
-
-    Raises:
-        ValueError: naming the first such text and the token.
     """
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
     special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]
@@ -224,10 +219,10 @@ def _without_repeats(documents: Sequence) -> tuple[list, int, int]:
 
 def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
     """The documents that `read` makes of a file, split, or of a folder that has its own splits."""
-    return own_splits(path, read) or split_documents(str(path), list(read(path)))
+    return splits_of(path, read) or split_documents(str(path), list(read(path)))
 
 
-def own_splits(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:
+def splits_of(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:
     """The splits of a folder with files of rows named train, validation and test; None without a file named train.
 
     Raises:

@@ -51,10 +51,6 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
 
     Returns:
         An object of each dataclass, in the order of the parameters.
-
-    Raises:
-        ValueError: naming the option or the key of the run file, for a value that it cannot have, or none.
-        OSError: where a path cannot be what it was given for.
     """
     kinds = _kinds_of(command)
     settings = {setting.name: setting for kind in kinds for setting in options_of(kind)}

@@ -300,7 +300,7 @@ def _card(
     from tlkit.models.adapters import base_model
     from tlkit.reports.model_card import OF_TEXT, model_card
 
-    name, said_elsewhere = Path(corpus.name).name, {"model", "corpus", "context", "stride", "plugin"}
+    name, elsewhere = Path(corpus.name).name, {"model", "corpus", "context", "stride", "plugin"}
     command = f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder"
     return model_card(
         folder.resolve().name,
@@ -313,7 +313,7 @@ def _card(
             "tokens trained on": f"{as_examples(blocks).tokens.numel():,}, in blocks of {blocks.shape[1]}",
             "SHA-256 of all documents": f"`{corpus.sha256}`",
         },
-        settings={key: value for key, value in settings.items() if key not in said_elsewhere},
+        settings={key: value for key, value in settings.items() if key not in elsewhere},
         before=scores[0],
         after=scores[1],
         provenance={"command": command, **notes},

@@ -52,8 +52,8 @@ def load_labelled(
     if name == "rust":
         groups = json.loads((DATA / "rust" / "classes.json").read_text(encoding="utf-8"))
         label_of = {topic: label for label, topics in groups.items() for topic in topics}
-        splits = ([(row["text"], label_of[row["topic"]]) for row in _rust(split)] for split in SPLITS)
-        return Corpus("rust", *(tuple(Labelled(*pair) for pair in split) for split in splits))
+        rows = (read_rows(DATA / "rust" / f"{split}.jsonl", ("topic", "text"), ("id",)) for split in SPLITS)
+        return Corpus("rust", *(tuple(Labelled(row["text"], label_of[row["topic"]]) for _, row in s) for s in rows))
     path = Path(name)
     corpus = read_corpus(path, lambda file: _read(file, text_column, label_column, ignore_keys))
     trained_labels = {document.label for document in corpus.train}
@@ -79,7 +79,7 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
         documents: the texts.
         tokenizer: of the model.
         classes: their names, in the order of their numbers.
-        length: tokens in a row at most; of a longer text the beginning is read.
+        length: the most tokens that are read of a text, from its beginning.
 
     Raises:
         ValueError: for no texts, an unknown class, a text without a token, or one that ends with the padding token: a
@@ -102,10 +102,6 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
             )
     labels = torch.tensor([number_of[document.label] for document in documents])
     return Examples(padded(rows, padding), labels, padded([[1] * len(ids) for ids in rows], 0).bool())
-
-
-def _rust(split: str) -> list[dict]:
-    return [row for _, row in read_rows(DATA / "rust" / f"{split}.jsonl", ("topic", "text"), ("id",))]
 
 
 def _read(path: Path, text_column: str, label_column: str, ignore_keys: Collection[str]) -> Iterator[Labelled]:

@@ -25,16 +25,10 @@ def score_examples(
 
     Args:
         model: a causal language model, or a classifier.
-        examples: with one text in each row.
+        examples: with labels that the model has.
         tokenizer: to count the bytes of answers, for bits per byte; None leaves them out.
         batch_size: rows at once, fewer where the vocabulary is large.
         progress: the part of a job to report to how much has been scored.
-
-    Returns:
-        The score.
-
-    Raises:
-        ValueError: for labels that are not this model's.
     """
     refuse_examples(examples, class_count(model))
     vocabulary, size, width = None, 0, examples.shape[1]
@@ -70,17 +64,7 @@ def _answer_nats(model: torch.nn.Module, examples: Examples) -> torch.Tensor:
 def class_logits(
     model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Part = SILENT
 ) -> torch.Tensor:
-    """What a classifier makes of each row.
-
-    Args:
-        model: a classifier.
-        examples: one text in each row.
-        batch_size: rows at once.
-        progress: the part of a job to report to.
-
-    Returns:
-        Logits in float64 on the host, shape (rows, classes).
-    """
+    """What a classifier makes of each row: logits in float64 on the host, shape (rows, classes)."""
     device, done = next(model.parameters()).device, 0
     logits = torch.zeros(len(examples), base_model(model).config.num_labels, dtype=torch.float64)
     with evaluation_mode(model):

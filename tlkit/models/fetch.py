@@ -146,13 +146,6 @@ def convert(file: Path, folder: Path) -> None:
     """Read a GGUF file by transformers' own loader, and save what it holds as an ordinary model.
 
     Rounded weights become the fp32 values that they stand for: nothing is gained back.
-
-    Args:
-        file: of an architecture that transformers reads.
-        folder: for the model.
-
-    Raises:
-        RuntimeError: where weights are missing, or the file has some that the model leaves out.
     """
     here = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, **OFFLINE}
     if hasattr(transformers, "GgufConfig"):  # from 5.23 on blocks would stay packed where `kernels` is installed

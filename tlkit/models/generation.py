@@ -41,9 +41,6 @@ def generate(
 
     Returns:
         Prompt and continuation, in the order given.
-
-    Raises:
-        ValueError: for an empty prompt, a negative temperature, or more tokens than the model can read.
     """
     encoded = [prompt_tokens(tokenizer, prompt) for prompt in prompts]
     return [written.whole for written in continue_tokens(model, tokenizer, encoded, **settings)]
@@ -63,11 +60,6 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
     """The tokens of one message of a user in the model's own chat template, up to where its answer begins.
-
-    Args:
-        tokenizer: of the model.
-        message: what the user says.
-        system: instructions that come before it.
 
     Raises:
         ValueError: where the tokenizer has no chat template, or the template refuses or leaves out a message.
@@ -109,11 +101,8 @@ def continue_tokens(
         seed: of the samples; the random numbers of the program are left as they were.
         batch_size: the most prompts at once, None for `AT_ONCE`; samples depend on it.
 
-    Returns:
-        What was written behind each, in the order given.
-
     Raises:
-        ValueError: for a negative temperature, or more tokens than the model can read.
+        ValueError: for more tokens than the model can read.
     """
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
     if limit and longest + new_tokens > limit:

@@ -124,21 +124,14 @@ def _named_classes(config: dict) -> tuple[str, ...] | None:
 
 
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, mode: str | None) -> nn.Module:
-    """The base model with an adapter in it.
+    """The base model, which is changed, with an adapter in it: peft's wrapper around it, or merged the model.
 
     Args:
         name: of the model that was asked for, for messages.
-        model: the base model, which is changed.
+        model: the base model.
         folder: of the adapter.
         base: the folder of the base model.
         mode: "continue", "merge", or None for a frozen adapter.
-
-    Returns:
-        peft's wrapper around the model; merged, the model.
-
-    Raises:
-        ValueError: where the adapter cannot be read, does not fit, or is of a kind that cannot be continued.
-        RuntimeError: where its file is incomplete, or merging changes what the model computes.
     """
     if not (folder / "adapter_model.safetensors").is_file():
         raise ValueError(f"model {name!r}: {folder} has no adapter_model.safetensors. {WAY_ON}")
