@@ -215,7 +215,7 @@ def test_help_is_there_without_the_libraries():
 def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(stopped, capsys):
     offered = {setting.name for name, setting in SETTINGS if name == "train"}
     wanted = {setting.name for kind in (TrainingConfig, Plan) for setting in fields(kind)}
-    assert wanted - offered == {"train_on_host", "evaluate_on_host"}, "what only a fallback decides"
+    assert wanted - offered == {"train_on_host"}, "what only a fallback decides"
     assert {setting.name for setting in options_of(Plan)} <= {s.name for name, s in SETTINGS if name == "estimate"}
     for setting in options_of(TrainingConfig) + options_of(Plan):
         Path("run.yaml").write_text(f"strategy: bitfit\noutput: out\n{setting.name}: {{}}\n", encoding="utf-8")

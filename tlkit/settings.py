@@ -75,8 +75,7 @@ class Plan:
     activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
     offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
     offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
-    train_on_host: bool = False  # weights too: only evaluation is left to the device
-    evaluate_on_host: bool = False
+    train_on_host: bool = False  # weights and evaluation too
 
 
 def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:

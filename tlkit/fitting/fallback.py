@@ -12,7 +12,7 @@ import torch
 from tlkit.devices import Device, probe
 from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.ladder import LADDER, Rung, descend
+from tlkit.fitting.ladder import LADDER, ON_HOST, Rung, descend
 from tlkit.fitting.out_of_memory import Failure, catch_out_of_memory
 from tlkit.fitting.trace import CannotEstimate
 from tlkit.jobs import SILENT, Part, reported
@@ -138,7 +138,7 @@ def train_with_fallback(
         if isinstance(device, VirtualDevice):
             training = [attempt for attempt in log.attempts if attempt.action == "training"]
             result = replace(result, peak_memory=int(training[-1].peak))
-        if state.plan.train_on_host and not state.plan.evaluate_on_host:
+        if state.plan.train_on_host:
             catch_out_of_memory(lambda: move_weights(model, device.torch))
     return result, log
 
@@ -171,10 +171,9 @@ def _first_rung(
         if failure is not None:
             log.add("loading", device, rung, failure)
             move_weights(model, CPU, device.host)
-            name = "everything on the host"
             other_draws = device.torch != CPU and draws_random_numbers(model)
             changes = rung.changes_numerics or other_draws
-            rung = Rung(name, LADDER[name](rung.plan, len(batch)), changes_numerics=changes)
+            rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)), changes_numerics=changes)
     return rung
 
 
@@ -182,7 +181,7 @@ def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan) -> None
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
     if not plan.train_on_host:
         return
-    there = replace(plan, train_on_host=False, evaluate_on_host=False)
+    there = replace(plan, train_on_host=False)
     try:
         needed = estimate_memory(model, **shape_of(batch), plan=there).resident
     except CannotEstimate:
@@ -240,9 +239,9 @@ def steps_with_fallback(
 def _score(
     state: TrainingState, validation: Batch, rows: int, device: Device | VirtualDevice, log: FallbackLog
 ) -> float:
-    """Nats per token, on the device where the blocks fit; the weights are then where training wants them."""
+    """Nats per token, where the weights are."""
     plan = state.plan
-    if plan.evaluate_on_host:
+    if plan.train_on_host:
         with device.host():
             return mean_loss(state.model, validation, plan)
     return evaluate_with_fallback(
@@ -252,7 +251,6 @@ def _score(
         device=device,
         log=log,
         name="validation",
-        weights_on_host=plan.train_on_host,
     )
 
 
@@ -264,7 +262,6 @@ def evaluate_with_fallback(
     device: Device | VirtualDevice | None = None,
     log: FallbackLog | None = None,
     name: str = "evaluation",
-    weights_on_host: bool = False,
 ) -> T:
     """Call `action(batch_size)`, in smaller and smaller batches while memory runs out, at last on the host.
 
@@ -278,7 +275,6 @@ def evaluate_with_fallback(
         device: where to compute, by default the best device here.
         log: gets what fails, and what is done with less.
         name: of the action, for the log.
-        weights_on_host: True where the model is there now, and shall be there afterwards.
 
     Returns:
         What `action` returns.
@@ -288,27 +284,19 @@ def evaluate_with_fallback(
     """
     device, log = device or probe(), log if log is not None else FallbackLog()
     with device.counting():
-        on_device = True
+        for size in [batch_size >> halvings for halvings in range(batch_size.bit_length())]:
+            failure, result = catch_out_of_memory(lambda: action(size))  # noqa: B023 - called at once
+            if failure is not None or size != batch_size:
+                log.add(name, device, Rung(f"batches of {size}", Plan()), failure)
+            if failure is None:
+                return result
+        if not device.has_host:
+            raise MemoryError(f"{name} does not fit even one block at a time: {failure.message}")
+        move_weights(model, CPU, device.host)
         try:
-            if weights_on_host:
-                failure, _ = catch_out_of_memory(lambda: move_weights(model, device.torch))
-                on_device = failure is None
-            for size in [batch_size >> halvings for halvings in range(batch_size.bit_length())] if on_device else ():
-                failure, result = catch_out_of_memory(lambda: action(size))  # noqa: B023 - called at once
-                if failure is not None or size != batch_size:
-                    log.add(name, device, Rung(f"batches of {size}", Plan()), failure)
-                if failure is None:
-                    return result
-            if not device.has_host:
-                raise MemoryError(f"{name} does not fit even one block at a time: {failure.message}")
-            on_device = False
-            move_weights(model, CPU, device.host)
             with device.host():
                 result = action(1)
             log.add(name, device, Rung("on the host", Plan()))
             return result
         finally:
-            if weights_on_host:
-                move_weights(model, CPU, device.host)
-            elif not on_device:
-                move_weights(model, device.torch)
+            move_weights(model, device.torch)

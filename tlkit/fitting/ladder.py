@@ -32,11 +32,10 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "activations on the host": lambda plan, batch: replace(plan, offload_activations=True),
     "optimizer on the host": lambda plan, batch: replace(plan, offload_optimizer=True),
     "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
-    "everything on the host": lambda plan, batch: replace(plan, train_on_host=True, evaluate_on_host=True),
 }
 SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
 OFFLOADS = ("activations on the host", "optimizer on the host")
-ON_HOST = ("training on the host", "everything on the host")
+ON_HOST = "training on the host"
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, P
     for name in names:
         while (lower := LADDER[name](rung.plan, batch)) not in (None, rung.plan):
             candidate = rung_of(name, lower)
-            comparable = None not in (candidate.estimate, rung.estimate) and name not in ON_HOST
+            comparable = None not in (candidate.estimate, rung.estimate) and name != ON_HOST
             if comparable and candidate.estimate > 0.99 * rung.estimate:
                 break
             rung = candidate
@@ -120,11 +119,11 @@ def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, P
 
 def _usual_order(device: Device | VirtualDevice) -> list[str]:
     """The names of the rungs, those on the device twice: what saves nothing at first may do so later on."""
-    on_device = [name for name in LADDER if name not in ON_HOST and (device.has_host or name not in OFFLOADS)]
+    on_device = [name for name in LADDER if name != ON_HOST and (device.has_host or name not in OFFLOADS)]
     if not bf16_is_faster(device):
         in_fp32 = [name for name in on_device if name != "bf16 autocast"]
         on_device = [*in_fp32, *in_fp32, "bf16 autocast"]
-    return [*on_device, *on_device, *(ON_HOST if device.has_host else ())]
+    return [*on_device, *on_device, *([ON_HOST] if device.has_host else [])]
 
 
 def _peak(model: torch.nn.Module, batch: Batch, plan: Plan) -> int:

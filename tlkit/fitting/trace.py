@@ -113,9 +113,8 @@ def trace_step(
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
             trace.hold(tensors_of(fake))
             train_one_step(fake, shape, plan, optimizer, trace, _followed)  # what only it holds is gone when it returns
-            if evaluation is not None and not plan.evaluate_on_host:
+            if evaluation is not None and not plan.train_on_host:
                 trace.phase = "evaluation"
-                trace.hold(tensors_of(fake))  # they come back from the host for it
                 _score(fake, evaluation)
             return {phase: categories for phase, (_, categories) in trace.peaks.items()}
 
