@@ -103,18 +103,14 @@ def train_together(
 ) -> TrainingResult:
     """`train` in several processes: each calls this with the same arguments, and the first one writes.
 
+    What is not said here is as in `train`. A run that is resumed may have had another number of processes.
+
     Args:
         accelerator: from `joined`.
-        model: as in `train`; with FSDP it may be on the host, and is there again at the end.
-        blocks: as in `train`.
-        config: as in `train`, without early stopping.
+        model: with FSDP it may be on the host, and is there again at the end.
+        config: without early stopping.
         sharding: "ddp" (the default) or "fsdp".
-        plan: as in `train`.
-        validation: as in `train`.
-        checkpoint_dir: as in `train`; with several machines a folder that they share.
-        every: as in `train`.
-        resume: as in `train`; the run may have had another number of processes.
-        progress: as in `train`.
+        checkpoint_dir: with several machines a folder that they share.
 
     Raises:
         ValueError: as in `train`, and for what needs one process.

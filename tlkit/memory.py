@@ -32,7 +32,7 @@ class MemoryTrack(TorchDispatchMode):
         super().__init__()
         self.current = self.peak = 0
         self.active = False
-        self._known: dict[int, tuple[int, weakref.ref]] = {}
+        self._counted: dict[int, tuple[int, weakref.ref]] = {}
         self._on_host = 0
 
     def __enter__(self):
@@ -47,7 +47,7 @@ class MemoryTrack(TorchDispatchMode):
         """Count tensors that are there already."""
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
-            if storage._cdata not in self._known:
+            if storage._cdata not in self._counted:
                 self._count(storage, storage._cdata, tensor)
 
     @contextmanager
@@ -67,13 +67,13 @@ class MemoryTrack(TorchDispatchMode):
         size = storage.nbytes()
         self.admit(size)
         # The reference is kept, or its callback would be dropped; it fires when torch frees the storage.
-        self._known[key] = size, weakref.ref(storage, partial(self._forget, key))
+        self._counted[key] = size, weakref.ref(storage, partial(self._forget, key))
         self.current += size
         if self.current > self.peak:
             self.peak = self.current
 
     def _forget(self, key: int, reference: weakref.ref | None = None) -> None:
-        self.current -= self._known.pop(key)[0]
+        self.current -= self._counted.pop(key)[0]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -91,7 +91,7 @@ class MemoryTrack(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
         # operators live as long as the process, and hashing one takes longer than all that follows.
-        entry = _KNOWN.get(id(function)) or _look_up(function)
+        entry = _OPERATORS.get(id(function)) or _look_up(function)
         is_of_torch, allocates = entry
         if is_of_torch:
             result = function(*args, **kwargs) if kwargs else function(*args)
@@ -105,19 +105,19 @@ class MemoryTrack(TorchDispatchMode):
                 if isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
                     key = storage._cdata
-                    if key not in self._known:
+                    if key not in self._counted:
                         self._count(storage, key, tensor)
         return result
 
 
 SEVERAL = (tuple, list)
-_KNOWN: dict[int, tuple[bool, bool]] = {}
+_OPERATORS: dict[int, tuple[bool, bool]] = {}
 
 
 def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
     """Whether an operator is torch's own, and whether it makes new tensors."""
     allocates = any(value.alias_info is None for value in function._schema.returns)
-    entry = _KNOWN[id(function)] = function.namespace in ("aten", "prim"), allocates
+    entry = _OPERATORS[id(function)] = function.namespace in ("aten", "prim"), allocates
     return entry
 
 

@@ -65,7 +65,7 @@ class StepTrace(MemoryTrack):
             self._classify(key, category)
 
     def _classify(self, key: int, category: str | None) -> None:
-        size, before = self._known[key][0], self._category_of.pop(key, None)
+        size, before = self._counted[key][0], self._category_of.pop(key, None)
         for name, change in ((before, -size), (category, size)):
             if name is not None:
                 self.by_category[name] = self.by_category.get(name, 0) + change

@@ -2,7 +2,7 @@
 
 from tlkit.strategies import freezing, in_time, peft_methods  # their strategies are known from here on
 from tlkit.strategies.applying import apply_strategy
-from tlkit.strategies.own import load_plugin, sha256_of_own
+from tlkit.strategies.plugins import load_plugin, sha256_of_own
 from tlkit.strategies.registry import (
     FAMILIES,
     OWN,

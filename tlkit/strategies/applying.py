@@ -6,8 +6,8 @@ from torch import nn
 
 from tlkit.models.adapters import adapter_names, class_head, in_four_bits, refuse_all_but_continuing, wrapped_by
 from tlkit.models.groups import groups_of
-from tlkit.strategies.own import call_strategy
 from tlkit.strategies.peft_methods import ALL
+from tlkit.strategies.plugins import call_strategy
 from tlkit.strategies.reading import passed_over, read_adapted
 from tlkit.strategies.registry import FAMILIES, check_strategy
 from tlkit.strategies.report import StrategyReport, describe
