@@ -72,9 +72,6 @@ def perplexity(
         batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
         progress: the part of a job to report to how much has been scored.
 
-    Returns:
-        The score, with its window and stride.
-
     Raises:
         ValueError: for no text, a window beyond the model's longest input, or an impossible stride.
 
@@ -103,7 +100,9 @@ def perplexity(
             scored = int(places.max())
             progress.step(scored, len(stream) - 1, f"scored {scored:,} of {len(stream) - 1:,} tokens")
 
-    unknown = 0.0 if tokenizer.unk_token == tokenizer.eos_token else _share(stream, tokenizer.unk_token_id)
+    unknown = 0.0
+    if tokenizer.unk_token_id is not None and tokenizer.unk_token != tokenizer.eos_token:
+        unknown = float((stream == tokenizer.unk_token_id).double().mean())
     return result_of(
         losses,
         counts,
@@ -123,7 +122,7 @@ def result_of(
     vocabulary: int | None = None,
     unknown: float = 0.0,
 ) -> PerplexityResult:
-    """Put the losses of documents together into one score with its interval and its warnings.
+    """Put the losses of documents together into one score.
 
     Args:
         losses: nats of each document, shape (documents,), in float64.
@@ -153,28 +152,15 @@ def result_of(
 
 
 def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
-    """How many windows `perplexity` evaluates at a time: at least one, and no more logits than `LOGITS_AT_ONCE`.
-
-    Args:
-        vocabulary: logits of a token.
-        context: tokens in a window.
-        most: windows that were asked for.
-    """
+    """How many windows `perplexity` evaluates at a time: at least one, and no more logits than `LOGITS_AT_ONCE`."""
     return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
 
 
 def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str | None:
-    """Say so when the first training loss and the evaluation before training tell different stories.
+    """A warning where the first training loss and the evaluation before training tell different stories.
 
     Both are nats per token on text of one kind, so they should agree within a nat; labels shifted twice, or a
     model that did not load, part them by several.
-
-    Args:
-        first_training_loss: of the first step, nats per token.
-        nats_per_token: of the model before training.
-
-    Returns:
-        The warning; None where they agree.
     """
     if abs(first_training_loss - nats_per_token) <= 1.0:
         return None
@@ -200,13 +186,8 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
             break
     for _, alike in groupby(windows, key=lambda window: (window[1] - window[0], window[2])):
         while batch := list(islice(alike, batch_size)):
-            yield _stack(stream, batch)
-
-
-def _stack(stream: torch.Tensor, windows: list[tuple[int, int, int]]):
-    inputs = torch.stack([stream[begin:end] for begin, end, _ in windows])
-    places = torch.stack([torch.arange(end + 1 - scored, end + 1) for _, end, scored in windows])
-    return inputs, stream[places], places
+            places = torch.stack([torch.arange(end + 1 - scored, end + 1) for _, end, scored in batch])
+            yield torch.stack([stream[begin:end] for begin, end, _ in batch]), stream[places], places
 
 
 @torch.no_grad()
@@ -223,10 +204,6 @@ def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float
     means = losses[draws].sum(1) / counts[draws].sum(1).clamp(min=1)
     low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=means.dtype)).exp().tolist()
     return low, high
-
-
-def _share(stream: torch.Tensor, token: int | None) -> float:
-    return 0.0 if token is None else float((stream == token).double().mean())
 
 
 def _doubts(value: float, tokens: int, vocabulary: int, unknown: float) -> tuple[str, ...]:

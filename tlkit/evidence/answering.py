@@ -19,12 +19,7 @@ NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled
 
 @dataclass(frozen=True)
 class Answering:
-    """What a model has answered.
-
-    Attributes:
-        conversations: that were asked.
-        written: the answer to each.
-    """
+    """The conversations that a model was asked, and its answer to each."""
 
     conversations: tuple[Conversation, ...]
     written: tuple[Continuation, ...]
@@ -79,9 +74,6 @@ def answer(
         seed: of the samples.
         batch_size: the most prompts at once; samples depend on it.
 
-    Returns:
-        The answers.
-
     Raises:
         ValueError: for no conversations, or a prompt that leaves no room for an answer.
     """
@@ -119,11 +111,7 @@ def exact_match(answered: Answering, fields: Sequence[str] = ()) -> dict[str, fl
 
 
 def refuse_references(conversations: Iterable[Conversation], fields: Sequence[str]) -> None:
-    """Refuse conversations whose own answers lack a field that is to be compared.
-
-    Raises:
-        ValueError: naming conversation and field.
-    """
+    """Refuse conversations whose own answers lack a field that is to be compared."""
     for asked in conversations:
         if missing := [field for field in fields if field not in _object(asked.answer)]:
             raise ValueError(f"conversation {asked.id!r}: its answer is no JSON object with {missing[0]!r}")

@@ -4,10 +4,8 @@ A leaderboard prints a score for each row and seldom how sure it is. The number 
 What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
 """
 
-import csv
 import io
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +14,7 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from tlkit.evidence.statistics import CONFIDENCE, rank_intervals
+from tlkit.rows import read_text
 
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
@@ -23,9 +22,7 @@ POWER = 0.8  # how often a difference that is there should be found, as is usual
 MOST_SEEDS = 10_000
 FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
 MOST_ITEMS = 10**12  # more than any test has
-THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}([.,]\d{3})+")  # such as 1,240, which may be 1240 or 1.24
 SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
-WANTED = "expected a CSV file with a line of column names, as plain text in UTF-8"
 
 
 @dataclass(frozen=True)
@@ -212,104 +209,80 @@ def read_table(path: Path) -> pd.DataFrame:
     content do not count, nor do comments that begin with "# ".
 
     Raises:
-        ValueError: where a line does not have as many fields as there are column names.
+        ValueError: where there is no table, or a line has more fields than there are column names.
         OSError: where the file cannot be read.
     """
+    lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
+    mark = max(",;\t", key=lines[0].count) if lines else ","
     try:
-        text = path.read_text(encoding="utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path}: {WANTED} ({error})") from None
-    lines = [line for line in io.StringIO(text) if line.strip() and not line.startswith("# ")]
-    if not lines:
-        raise ValueError(f"{path}: is empty, {WANTED}")
-    mark = max(",;\t", key=lines[0].count)
-    rows = [[field.strip() for field in fields] for fields in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
-    header, *rows = [fields for fields in rows if any(fields)]
-    for fields in rows:
-        if len(fields) != len(header):
-            raise ValueError(
-                f"{path}: the line {mark.join(fields)!r} has {len(fields)} fields, expected {len(header)}, one for "
-                f"each column name (write decimals behind a point, and quote a field that holds {mark!r})"
-            )
-    return pd.DataFrame(rows, columns=header, dtype=str)
+        table = pd.read_csv(
+            io.StringIO("\n".join(lines)), sep=mark, dtype=str, keep_default_na=False, skipinitialspace=True
+        )
+    except ValueError as error:  # pandas' own
+        raise ValueError(f"{path}: expected a CSV file with a line of column names ({error})") from None
+    if not isinstance(table.index, pd.RangeIndex):
+        raise ValueError(
+            f"{path}: each line has more fields than the line of column names: write decimals behind a point, and "
+            f"quote a field that holds {mark!r}"
+        )
+    table = table.rename(columns=str.strip)
+    return table.apply(lambda column: column.str.strip())
 
 
 def _scores_of(
     table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
 ) -> pd.DataFrame:
     """What a table says of each row, as numbers: columns name, value, spread and items."""
-    columns, counted = table.columns.tolist(), isinstance(items, str)
-    others = [column for column in columns if column not in (metric, items, deviation)]
-    texts = [column for column in others if any(math.isnan(_number(given)) for given in table[column].to_numpy().flat)]
-    name = name or (texts or others or [None])[0]
+    counted = isinstance(items, str)
+    others = [column for column in table if column not in (metric, items, deviation)]
+    name = name or next((column for column in others if _numbers(table[column]).isna().any()), (others or [None])[0])
     for column in (metric, name, *([items] if counted else []), *([deviation] if deviation else [])):
-        if (count := columns.count(column)) != 1:
-            there = ", ".join(map(repr, columns))
-            raise ValueError(f"the table has {count or 'no'} column(s) {column!r}: expected one of {there}")
+        if column not in table:
+            raise ValueError(f"the table has no column {column!r}: expected one of {', '.join(map(repr, table))}")
     if len(table) < 2:
         raise ValueError(f"the table has {len(table)} row(s): expected at least 2 to compare")
-    names = table[name].astype(str).mask(table[name].isna(), "")
+    names = table[name].astype(str)
     if (unclear := names.duplicated() | (names.str.strip() == "")).any():
         raise ValueError(f"column {name!r} has {names[unclear].iloc[0]!r}: expected a name of its own in each row")
-    n = _items(table[items] if counted else pd.Series(items, table.index, name="items"), names)
+
+    def refuse(wrong: pd.Series, column: str, expected: str) -> None:
+        if wrong.any():
+            row = wrong.idxmax()
+            raise ValueError(f"row {names[row]!r}: {column} is {str(table[column][row])!r}, expected {expected}")
+
+    n = pd.Series(float(items), table.index) if not counted else _numbers(table[items])
+    wrong = ~n.between(FEWEST_ITEMS, MOST_ITEMS) | (n % 1 != 0)
+    expected = f"a whole number of at least {FEWEST_ITEMS}, without a mark for thousands"
+    if counted:
+        refuse(wrong, items, expected)
+    elif wrong.any():
+        raise ValueError(f"items={items:g}: expected {expected}")
+    value = _numbers(table[metric], percent)
+    refuse(~np.isfinite(value), metric, "a number such as 62.5, with a point")
     if deviation is None:
-        value = _shares(table[metric], n, names, percent)
+        if percent:
+            unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
+            refuse(unclear, metric, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
+            value = value / 100
+        refuse((value < 0) | (value > 1), metric, "0 to 1, or percent (--percent), or a deviation (--deviation)")
+        # A share of n items is a whole number of them divided by n, up to the rounding of what was printed.
+        rounding = table[metric].map(_rounding) / (100 if percent else 1)
+        off = (value - np.round(value * n) / n).abs() > np.maximum(rounding, SINGLE * value) + 1e-9
+        refuse(off, metric, "what a whole number of items gives (is their number right? else give a --deviation)")
         spread = np.sqrt(value * (1 - value))
     else:
-        value, spread = _numbers(table[metric], names), _numbers(table[deviation], names)
-        _refuse(spread <= 0, table[deviation], names, "a standard deviation over items, above 0")
-    return pd.DataFrame({"name": names.to_numpy(), "value": value, "spread": spread, "items": n.astype(int)})
+        spread = _numbers(table[deviation])
+        refuse(~(spread > 0), deviation, "a standard deviation over items, above 0")
+    return pd.DataFrame({"name": names, "value": value, "spread": spread, "items": n.astype(int)})
 
 
-def _refuse(where: np.ndarray, column: pd.Series, names: pd.Series, expected: str) -> None:
-    if where.any():
-        row = int(np.argmax(where))
-        raise ValueError(f"row {names.iloc[row]!r}: {column.name} is {str(column.iloc[row])!r}, expected {expected}")
+def _numbers(column: pd.Series, percent: bool = False) -> pd.Series:
+    """By way of their texts, as which True is none."""
+    texts = column.astype(str).str.strip()
+    return pd.to_numeric(texts.str.removesuffix("%") if percent else texts, errors="coerce").astype(float)
 
 
-def _number(given: object) -> float:
-    """By way of its text, as which True is none, nor is 1_000."""
-    try:
-        return math.nan if "_" in str(given) else float(str(given))
-    except ValueError:
-        return math.nan
-
-
-def _numbers(column: pd.Series, names: pd.Series) -> np.ndarray:
-    numbers = np.array([_number(given) for given in column])
-    _refuse(~np.isfinite(numbers), column, names, "a number such as 1062.5, without comma")
-    return numbers
-
-
-def _items(column: pd.Series, names: pd.Series) -> np.ndarray:
-    marked = column.astype(str).str.fullmatch(THOUSANDS.pattern).to_numpy(dtype=bool)
-    _refuse(marked, column, names, "a whole number without a mark for thousands")
-    n = _numbers(column, names)
-    wanted = f"a whole number of at least {FEWEST_ITEMS} and at most {MOST_ITEMS:.0e}"
-    _refuse((n < FEWEST_ITEMS) | (n > MOST_ITEMS) | (n % 1 != 0), column, names, wanted)
-    return n
-
-
-def _shares(column: pd.Series, n: np.ndarray, names: pd.Series, percent: bool) -> np.ndarray:
-    """Shares from 0 to 1; each is a whole number of items divided by n, up to the rounding of what was printed."""
-    printed = column.astype(str).str.strip()
-    if pd.api.types.is_numeric_dtype(column):
-        printed = printed.str.removesuffix(".0")
-    if percent:
-        printed = printed.str.removesuffix("%").str.strip()
-    value = _numbers(printed, names)
-    if percent:
-        unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
-        _refuse(unclear, column, names, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
-    else:
-        outside = (value < 0) | (value > 1)
-        _refuse(outside, column, names, "0 to 1, or percent (--percent), or a deviation (--deviation)")
-    unit = 100 if percent else 1
-    value, rounding = value / unit, 0.5 * 10.0 ** -printed.map(_decimals).to_numpy(dtype=float) / unit
-    off = np.abs(value - np.round(value * n) / n) > np.maximum(rounding, SINGLE * value) + 1e-9
-    _refuse(off, column, names, "what a whole number of items gives (is their number right? else give a --deviation)")
-    return value
-
-
-def _decimals(printed: str) -> int:
-    return 15 if "e" in printed.lower() else len(printed.partition(".")[2])
+def _rounding(given: object) -> float:
+    """Half a unit of the last decimal that was printed."""
+    printed = str(given).strip().removesuffix(".0")
+    return 0.5 * 10.0 ** -(15 if "e" in printed.lower() else len(printed.rstrip("% ").partition(".")[2]))

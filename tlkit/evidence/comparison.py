@@ -184,7 +184,7 @@ def _rates(
     experiment: Experiment,
     strategies: list[str],
     settings: ComparisonSettings,
-    given: pd.DataFrame | dict[str, float] | None,
+    given: dict[str, float] | None,
     kept: FinishedRuns | None,
     progress: bool,
 ) -> tuple[dict[str, LearningRate], dict[str, str]]:

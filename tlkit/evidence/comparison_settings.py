@@ -12,8 +12,7 @@ from tlkit.settings import TrainingConfig
 class ComparisonSettings:
     """How to compare.
 
-    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a path, or
-    as a dict from strategies to rates.
+    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a dict.
     """
 
     task: str = option(
@@ -51,8 +50,8 @@ class ComparisonSettings:
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: str | None = option(
         None,
-        "a rates.csv that `compare` has written for this model, or numbers such as full=1e-4,lora=1e-3, which count as "
-        "not tuned, so that nothing is ranked by them; default: as recorded for the model, else searched for first",
+        "such as full=1e-4,lora=1e-3, which count as not tuned, so that nothing is ranked by them; default: as "
+        "recorded for the model, else searched for first",
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
@@ -66,12 +65,9 @@ class ComparisonSettings:
     fallback: bool = option(False, "go on with less when memory runs out")
 
     def __post_init__(self) -> None:
-        rates = self.learning_rates
-        if isinstance(rates, Mapping):
+        if isinstance(rates := self.learning_rates, Mapping):
             rates = ",".join(f"{strategy}={rate}" for strategy, rate in rates.items())
-        elif isinstance(rates, Path):
-            rates = str(rates)
-        object.__setattr__(self, "learning_rates", rates)
+            object.__setattr__(self, "learning_rates", rates)
 
     def options(self) -> list[str]:
         """What differs from the defaults, as options of the command line."""

@@ -64,14 +64,7 @@ class Verdict:
 
 
 def expectations_of(wanted: Mapping[str, object]) -> Expectations:
-    """Read expectations as a run file has them.
-
-    Args:
-        wanted: values by name.
-
-    Raises:
-        ValueError: for a name that is unknown, or a value that it cannot have.
-    """
+    """Read expectations as a run file has them, by name; an unknown name or an impossible value is a ValueError."""
     try:
         expected = Expectations(**checked_by_name({s.name: s for s in options_of(Expectations)}, wanted))
         if expected.peak_memory:
@@ -82,15 +75,7 @@ def expectations_of(wanted: Mapping[str, object]) -> Expectations:
 
 
 def judge(expected: Expectations, seen: Seen) -> list[Verdict]:
-    """Judge a run.
-
-    Args:
-        expected: of it.
-        seen: what it measured.
-
-    Returns:
-        A verdict on each expectation that has a value.
-    """
+    """Judge a run by each expectation that has a value."""
     wanted = {name: value for name, value in vars(expected).items() if value}
     return [Verdict(name, *JUDGES[name](value, seen)) for name, value in wanted.items()]
 
@@ -99,9 +84,7 @@ def judge(expected: Expectations, seen: Seen) -> list[Verdict]:
 def memory_watched(model: torch.nn.Module, device: Device) -> Iterator[list[int]]:
     """Note after each step of an optimizer how many bytes of tensors are held.
 
-    Args:
-        model: that is trained.
-        device: where; on CUDA the allocator counts, elsewhere every tensor is counted, which takes time.
+    On CUDA the allocator counts, elsewhere every tensor is counted, which takes time.
     """
     held, on_card = [], device.kind == "cuda"
     with nullcontext() if on_card else track_memory(model) as track:
@@ -132,10 +115,6 @@ def _smoothed_loss_decreases(wanted: bool, seen: Seen) -> tuple[bool, str]:
     return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
 
 
-def _peak_memory(wanted: str, seen: Seen) -> tuple[bool, str]:
-    return seen.peak_memory <= parse_size(wanted), f"{in_units(seen.peak_memory)} (wanted at most {wanted})"
-
-
 def _memory_growth(wanted: float, seen: Seen) -> tuple[bool, str]:
     """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
     held = seen.held[WARM_UP:]
@@ -159,22 +138,23 @@ def _throughput_varies(wanted: float, seen: Seen) -> tuple[bool, str]:
     return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
 
 
-def _gradients_flow(wanted: bool, seen: Seen) -> tuple[bool, str]:
-    problems = seen.gradient_problems
-    return not problems, "; ".join(problems) or "all that is trainable moves, nothing else does"
-
-
-def _checkpoint_reloads(wanted: bool, seen: Seen) -> tuple[bool, str]:
-    return not seen.reload_problem, seen.reload_problem or "bit for bit, the loss too"
-
-
+# Each says whether its expectation holds, and by which figures.
 JUDGES: dict[str, Callable[[object, Seen], tuple[bool, str]]] = {
     "losses_finite": _losses_finite,
     "loss_falls_percent": _loss_falls,
     "smoothed_loss_decreases": _smoothed_loss_decreases,
-    "peak_memory": _peak_memory,
+    "peak_memory": lambda wanted, seen: (
+        seen.peak_memory <= parse_size(wanted),
+        f"{in_units(seen.peak_memory)} (wanted at most {wanted})",
+    ),
     "memory_growth_percent": _memory_growth,
     "throughput_varies_percent": _throughput_varies,
-    "gradients_flow": _gradients_flow,
-    "checkpoint_reloads": _checkpoint_reloads,
+    "gradients_flow": lambda _, seen: (
+        not seen.gradient_problems,
+        "; ".join(seen.gradient_problems) or "all that is trainable moves, nothing else does",
+    ),
+    "checkpoint_reloads": lambda _, seen: (
+        not seen.reload_problem,
+        seen.reload_problem or "bit for bit, the loss too",
+    ),
 }

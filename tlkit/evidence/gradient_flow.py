@@ -3,14 +3,11 @@
 import copy
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
-from tlkit.models.adapters import base_model
-from tlkit.models.parts import find_blocks
 from tlkit.steps import NothingToTrain, TrainingState, take_step
 from tlkit.strategies import StrategyReport
 
@@ -21,7 +18,7 @@ class GradientFlow:
 
     Args:
         strategy: its name.
-        table: a row for each tensor, with columns tensor, place, declared, trains, and for each step norm_1, norm_2
+        table: a row for each tensor, with columns tensor, declared, trains, and for each step norm_1, norm_2
             (of the gradient before clipping, NaN where none arrived) and moved_1, moved_2.
         problems: a sentence for each kind of fault; empty where there is none.
     """
@@ -58,30 +55,36 @@ def check_gradient_flow(
     """
     model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
     done, optimizer = state.step, copy.deepcopy(state.optimizer.state_dict())
-    before = _weights(model)
-    table = pd.DataFrame({"place": _places(model), "declared": {name: name in report.trainable for name in before}})
-    table["trains"] = {name: tensor.requires_grad for name, tensor in model.named_parameters()}
-    problems: tuple[str, ...] | None = None
+    parameters = dict(model.named_parameters())
+    before = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    table = pd.DataFrame({"declared": {name: name in report.trainable for name in parameters}})
+    table["trains"] = {name: tensor.requires_grad for name, tensor in parameters.items()}
+    norms: dict[str, float] = {}
+    hooks = [  # before clipping, once all micro-batches have been added up
+        tensor.register_post_accumulate_grad_hook(lambda t, name=name: norms.update({name: t.grad.norm().item()}))
+        for name, tensor in parameters.items()
+        if tensor.requires_grad
+    ]
     try:
         for step in (1, 2):
-            start = _weights(model)
-            with _gradient_norms(model) as norms:
-                take_step(state, blocks, learning_rate)
+            start = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+            norms.clear()
+            take_step(state, blocks, learning_rate)
             table[f"norm_{step}"] = pd.Series(norms, dtype=float)
-            table[f"moved_{step}"] = {
-                name: not torch.equal(start[name], tensor) for name, tensor in model.named_parameters()
-            }
+            table[f"moved_{step}"] = {name: not torch.equal(start[name], now) for name, now in parameters.items()}
+        problems = tuple(_problems(table, _too_small(state, learning_rate)))
     except NothingToTrain:
         reason = "the loss depends on nothing that is trainable"
         problems = (f"{reason}: all {len(report.trainable)} declared tensors are outside what is computed",)
         table[["norm_1", "norm_2", "moved_1", "moved_2"]] = [math.nan, math.nan, False, False]
     finally:
+        for hook in hooks:
+            hook.remove()
         with torch.no_grad():
-            for name, tensor in model.named_parameters():
+            for name, tensor in parameters.items():
                 tensor.copy_(before[name])
         state.optimizer.load_state_dict(optimizer)
         state.step = done
-    problems = problems or tuple(_problems(table, _too_small(state, learning_rate)))
     return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), problems)
 
 
@@ -118,34 +121,3 @@ def _problems(table: pd.DataFrame, too_small: dict[str, str]) -> Iterator[str]:
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             yield f"{names[0]}{more}: {fault}"
-
-
-@contextmanager
-def _gradient_norms(model: torch.nn.Module) -> Iterator[dict[str, float]]:
-    """The norm of each gradient, before clipping, once all micro-batches have been added up."""
-    norms = {}
-
-    def noting(name: str):
-        return lambda tensor: norms.update({name: tensor.grad.norm().item()})
-
-    hooks = [
-        tensor.register_post_accumulate_grad_hook(noting(name))
-        for name, tensor in model.named_parameters()
-        if tensor.requires_grad
-    ]
-    try:
-        yield norms
-    finally:
-        for hook in hooks:
-            hook.remove()
-
-
-def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
-
-
-def _places(model: torch.nn.Module) -> dict[str, str]:
-    """Where each tensor is in the model; an adapter is where the block is that it was put into."""
-    places = {id(p): f"block {i}" for i, block in enumerate(find_blocks(base_model(model))) for p in block.parameters()}
-    embedding = {id(p): "embedding" for p in base_model(model).get_input_embeddings().parameters()}
-    return {name: (embedding | places).get(id(p), "head and norm") for name, p in model.named_parameters()}

@@ -1,7 +1,6 @@
 """The learning rate of each strategy: where it came from, and whether it was tuned for runs like these."""
 
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +11,7 @@ from tlkit.corpus import NAMED
 from tlkit.models import PRESETS, chosen_model
 from tlkit.names import CONTROL
 from tlkit.settings import DATA
-from tlkit.strategies import STRATEGIES, sha256_of_own
+from tlkit.strategies import STRATEGIES
 
 RECORDS = DATA / "sweeps"
 # A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
@@ -48,19 +47,10 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
     diverged or failed has no rate and is left out; `why_no_rate` says why.
 
     Args:
-        record: a row for each run, with the columns strategy, learning_rate and validation_perplexity, and those of
-            the search that say which model, corpus and batch the runs had.
+        record: of a search, a row for each run.
         origin: the first word of each source, such as "recorded".
-
-    Raises:
-        ValueError: where a column or a number is missing, or the runs are of several models, corpora or batches.
     """
-    _refuse_record(record)
-    details = [f"{record.profile.iloc[0]} profile"] if "profile" in record else []
-    details += [str(record.date.max())] if "date" in record else []
-    source = f"{origin} for {record.model.iloc[0] if 'model' in record else 'a model without a name'}"
-    source += f" ({', '.join(details)})" if details else ""
-    rates = {}
+    rates, source = {}, f"{origin} for {record.model.iloc[0]} ({record.profile.iloc[0]} profile, {record.date.max()})"
     for strategy, part in record.groupby("strategy", sort=False):
         perplexity = part.validation_perplexity.fillna(math.inf)  # diverged, or failed
         means = perplexity.groupby(part.learning_rate).mean()
@@ -113,7 +103,7 @@ def learning_rates_for(
     model: str,
     strategies: Iterable[str],
     settings: Mapping[str, object],
-    given: pd.DataFrame | Mapping[str, float] | None = None,
+    given: Mapping[str, float] | None = None,
 ) -> dict[str, LearningRate]:
     """Find the learning rates that are known before any run: those given, then those recorded for the model.
 
@@ -122,42 +112,24 @@ def learning_rates_for(
         strategies: names of `STRATEGIES`, or `CONTROL`.
         settings: what the runs have in common: the keys of `TUNED_FOR`, profile and corpus by name, and the task
             where it is not text.
-        given: a record of the search, or rates by strategy as plain numbers; see `read_rates`.
+        given: rates by strategy.
 
     Returns:
-        A rate for each strategy that has one. Plain numbers never count as tuned, and those of a record only where
-        model, corpus, batch and, for texts in blocks, their size are the same, and for a strategy of the reader's own
-        its text; the source says what differs.
-
-    Raises:
-        ValueError: as `best_rates` does.
+        A rate for each strategy that has one. Those given never count as tuned, and those of a record only where
+        model, corpus, batch and, for texts in blocks, their size are the same; the source says what differs.
     """
-    rates, settings = {}, {"model": model, **settings}
     record = recorded_rates(model, str(settings.get("task", "text")), str(settings.get("corpus")))
-    if record is not None:
-        rates |= _judged(record, "recorded", settings)
-    if isinstance(given, pd.DataFrame):
-        rates |= _judged(given, "given, swept", settings)
-    elif given:
-        rates |= {name: LearningRate(value, "given", tuned=False) for name, value in given.items()}
+    rates = {} if record is None else _judged(record, {"model": model, **settings})
+    rates |= {name: LearningRate(value, "given", tuned=False) for name, value in (given or {}).items()}
     return {strategy: rates[strategy] for strategy in strategies if strategy in rates}
 
 
-def read_rates(given: str) -> pd.DataFrame | dict[str, float]:
-    """Read learning rates as a command line gives them.
-
-    Args:
-        given: a rates.csv that `compare` has written; or "full=1e-4,lora=1e-3".
-
-    Returns:
-        The record, or rates by strategy.
+def read_rates(given: str) -> dict[str, float]:
+    """Read learning rates as a command line gives them: "full=1e-4,lora=1e-3".
 
     Raises:
-        ValueError: where the file is no such record, a strategy is unknown, or a rate is no number above 0.
-        FileNotFoundError: where there is no such file.
+        ValueError: where a strategy is unknown, or a rate is no number above 0.
     """
-    if "=" not in given or os.path.exists(given):
-        return _read_record(Path(given))
     rates = {}
     for strategy, _, value in (part.partition("=") for part in given.split(",")):
         if strategy not in (*STRATEGIES, CONTROL):
@@ -169,55 +141,19 @@ def read_rates(given: str) -> pd.DataFrame | dict[str, float]:
     return rates
 
 
-def _read_record(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        expected = "a rates.csv that `compare` has written, or rates such as full=1e-4"
-        raise FileNotFoundError(f"{path}: no such file; expected {expected}")
-    try:
-        record = pd.read_csv(path)
-        _refuse_record(record)
-    except ValueError as error:  # pandas' own, and bytes that are no text, are ValueErrors too
-        raise ValueError(f"{path}: not a record of learning rates: {str(error).splitlines()[0]}") from None
-    return record
-
-
-def _refuse_record(record: pd.DataFrame) -> None:
-    if missing := {"strategy", "learning_rate", "validation_perplexity"} - set(record):
-        raise ValueError(f"the column {', '.join(sorted(missing))} is missing")
-    numbers = record[["learning_rate", "validation_perplexity"]]
-    if record.empty or not numbers.apply(pd.api.types.is_numeric_dtype).all():
-        raise ValueError("expected runs with numbers for learning_rate and validation_perplexity")
-    for column in ("model", "profile", "corpus", *TUNED_FOR):
-        if column in record and record[column].nunique(dropna=False) > 1:
-            several = " and ".join(str(value)[:40] for value in record[column].unique()[:2])
-            raise ValueError(f"it holds runs of more than one {column}: {several}; expected one")
-
-
-def _judged(record: pd.DataFrame, origin: str, settings: Mapping[str, object]) -> dict[str, LearningRate]:
+def _judged(record: pd.DataFrame, settings: Mapping[str, object]) -> dict[str, LearningRate]:
     """The best rates of a record; not tuned where the runs to come differ from its runs in what matters."""
     # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
     decisive = [key for key in TUNED_FOR if key != "block_size" or settings.get("task", "text") == "text"]
-    differences = [
-        TUNED_FOR[key].format_map(settings)
-        for key in decisive
-        if key not in record or record[key].iloc[0] != settings[key]
-    ]
-    other_profile = "profile" in record and record.profile.iloc[0] != settings["profile"]
-    said = [*differences, *([f"profile {settings['profile']}"] if other_profile else [])]
-    rates = best_rates(record, origin)
-    for strategy, rate in rates.items():
-        changed = ["another text of the strategy"] if _has_other_text(record, strategy) else []
-        if here := ", ".join([*said, *changed]):
-            tuned = rate.tuned and not differences and not changed
-            rates[strategy] = replace(rate, source=f"{rate.source}; here: {here}", tuned=tuned)
-    return rates
-
-
-def _has_other_text(record: pd.DataFrame, strategy: str) -> bool:
-    """Whether its runs are of a strategy of the reader's own that has the same name and another text today."""
-    now = sha256_of_own(strategy) or ""
-    texts = record.get("strategy_sha256", pd.Series("", record.index)).fillna("")
-    return bool((texts[record.strategy == strategy] != now).any())
+    other = [TUNED_FOR[key].format_map(settings) for key in decisive if record[key].iloc[0] != settings[key]]
+    said = [*other, *([f"profile {settings['profile']}"] if record.profile.iloc[0] != settings["profile"] else [])]
+    rates = best_rates(record, "recorded")
+    if not said:
+        return rates
+    return {
+        strategy: replace(rate, source=f"{rate.source}; here: {', '.join(said)}", tuned=rate.tuned and not other)
+        for strategy, rate in rates.items()
+    }
 
 
 def record_folder(model: str, task: str = "text") -> Path:

@@ -6,12 +6,13 @@ would have the lower sum whatever it says.
 
 import hashlib
 import reprlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 import torch
+from scipy.stats import binomtest
 from torch.nn import functional
 
 from tlkit.corpus import document_opening
@@ -44,12 +45,7 @@ class Question:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a model makes of questions.
-
-    Attributes:
-        questions: in the order in which they were asked.
-        scores: for each question the mean log-probability per token of each option, in nats.
-    """
+    """Questions as they were asked, and for each the mean log-probability per token of each option, in nats."""
 
     questions: tuple[Question, ...]
     scores: tuple[tuple[float, ...], ...]
@@ -72,8 +68,6 @@ class Answers:
     @property
     def interval(self) -> tuple[float, float]:
         """Wilson's 95% interval of the accuracy, had other questions been asked."""
-        from scipy.stats import binomtest
-
         interval = binomtest(sum(self.correct), len(self.correct)).proportion_ci(0.95, "wilson")
         return float(interval.low), float(interval.high)
 
@@ -117,18 +111,16 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
 
 def _question(row: dict) -> Question | None:
     """The question of a line; None where it is none."""
-    options, answer, passage = row.get("options"), row.get("answer"), row.get("passage")
-    if not isinstance(options, list) or len(options) != OPTIONS:
+    options, answer = row.get("options"), row.get("answer")
+    if not isinstance(options, list) or type(answer) is not int or answer not in range(OPTIONS):
         return None
-    if type(answer) is not int or answer not in range(OPTIONS):
-        return None
-    texts = [row.get("id"), row.get("subject"), row.get("question"), *options, *([] if passage is None else [passage])]
+    texts = [row.get("id"), row.get("subject"), row.get("question"), *options]
     if not all(isinstance(text, str) and text.strip() for text in texts):
         return None
-    options = tuple(option.strip() for option in options)
-    if len(set(options)) < OPTIONS:
+    name, subject, question, *options = (text.strip() for text in texts)
+    if len(set(options)) < OPTIONS or len(options) > OPTIONS:
         return None
-    return Question(*(text.strip() for text in texts[:3]), options, answer, passage and passage.strip())
+    return Question(name, subject, question, tuple(options), answer, row.get("passage"))
 
 
 def questions_sha256(questions: Sequence[Question]) -> str:
@@ -179,34 +171,25 @@ def answer_questions(
     longest = max(len(option) for _, options in encoded for option in options)
     vocabulary = model.config.get_text_config().vocab_size
     at_once = max(1, min(batch_size, LOGITS_AT_ONCE // (OPTIONS * longest * vocabulary)))
-    scores: list[tuple[float, ...]] = [()] * len(encoded)
-    done = 0
+    scores: dict[int, tuple[float, ...]] = {}
+    by_length: dict[int, list[int]] = {}  # questions whose prompts have as many tokens, so that none is padded
+    for place, (prompt, _) in enumerate(encoded):
+        by_length.setdefault(len(prompt), []).append(place)
+    batches = [places[at : at + at_once] for places in by_length.values() for at in range(0, len(places), at_once)]
     with evaluation_mode(model):
-        for places in _with_equal_prompts(encoded, at_once):
-            progress.step(done, len(encoded), f"question {done + 1} of {len(encoded)}")
-            done += len(places)
+        for places in batches:
+            progress.step(len(scores), len(encoded), f"question {len(scores) + 1} of {len(encoded)}")
             prompts = torch.tensor([encoded[place][0] for place in places])
             options = [option for place in places for option in encoded[place][1]]
-            of_options = _scores(model, prompts, options).view(-1, OPTIONS).tolist()
-            for place, row in zip(places, of_options, strict=True):
-                scores[place] = tuple(row)
-    return Answers(tuple(questions), tuple(scores))
+            rows = _scores(model, prompts, options).view(-1, OPTIONS).tolist()
+            scores |= {place: tuple(row) for place, row in zip(places, rows, strict=True)}
+    return Answers(tuple(questions), tuple(scores[place] for place in range(len(encoded))))
 
 
 def encode_questions(
     model: torch.nn.Module, tokenizer, questions: Sequence[Question], *, in_chat: bool = False
 ) -> list[tuple[list[int], list[list[int]]]]:
-    """Tokenise questions, and refuse those that a model cannot be asked; ask before longer work.
-
-    Args:
-        model: as for `answer_questions`, like all else.
-        tokenizer: of the model.
-        questions: to be asked.
-        in_chat: in the model's chat template.
-
-    Returns:
-        For each question the token ids of its prompt and of its options.
-    """
+    """Token ids of each question's prompt and of its options; refuses what a model cannot be asked."""
     if not questions:
         raise ValueError("no questions to answer")
     limit, encode = longest_input(model), encode_in_chat if in_chat else encode_question
@@ -228,13 +211,6 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
 
     An option is tokenised behind the prompt, as it stands in running text. Alone, some tokenizers would put a second
     space before it. Where a token would reach across the border, the option is tokenised by itself.
-
-    Args:
-        tokenizer: of the model that is asked.
-        question: with its options.
-
-    Returns:
-        Token ids of the prompt, the same for all options, and of each option with the space before it.
     """
 
     def ids(text: str) -> list[int]:
@@ -248,30 +224,13 @@ def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list
 
 
 def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
-    """Tokenise a question as a message, and its options as answers to it.
-
-    Args:
-        tokenizer: of the model that is asked; without a chat template, "Question: … Answer:" is used.
-        question: with its options.
-
-    Returns:
-        Token ids of what comes before the answer, and of each option without the end token.
-    """
+    """Tokenise a question as a message, and its options as answers to it, without the end token."""
     ends, prompt, options = end_tokens(tokenizer), [], []
     for option in question.options:
         asked = Conversation(question.id, (("user", question.question), ("assistant", option)))
         (prompt, _), (answer, _), _ = parts_of(asked, tokenizer, ends)
         options.append([token for token in answer if token not in ends])
     return prompt, options
-
-
-def _with_equal_prompts(encoded: list, at_once: int) -> Iterator[list[int]]:
-    """Yield places of questions whose prompts have as many tokens: so no prompt has to be padded."""
-    by_length: dict[int, list[int]] = {}
-    for place, (prompt, _) in enumerate(encoded):
-        by_length.setdefault(len(prompt), []).append(place)
-    for places in by_length.values():
-        yield from (places[begin : begin + at_once] for begin in range(0, len(places), at_once))
 
 
 @torch.no_grad()

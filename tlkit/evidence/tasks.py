@@ -16,7 +16,6 @@ import torch
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
-from tlkit.evidence.classification import balanced_accuracy, balanced_interval
 from tlkit.evidence.questions import spread_out
 from tlkit.examples import Batch
 from tlkit.examples.answers import answer_examples, short_enough
@@ -29,6 +28,7 @@ from tlkit.settings import Profile
 
 LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
 TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
+DRAWS = 1000  # of texts, for the interval of balanced accuracy
 Documents = Sequence[object]
 
 
@@ -43,12 +43,7 @@ class Reading(Protocol):
 
 @dataclass(frozen=True)
 class Measured:
-    """What a task measures beside perplexity.
-
-    Attributes:
-        figures: by name.
-        written: a row for each answer that the model wrote, as `Answering.table` has it, and whether it was sampled.
-    """
+    """What a task measures beside perplexity: figures by name, and a row for each answer that the model wrote."""
 
     figures: dict[str, float] = field(default_factory=dict)
     written: tuple[dict[str, object], ...] = ()
@@ -88,28 +83,10 @@ class Task:
     strategies: tuple[str, ...] = ("classic",)
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
-        """What `score` is to be given; answers and texts with classes are read whole.
-
-        Args:
-            model: to be scored.
-            context: tokens that were asked for; None for the usual.
-            stride: tokens that were asked for.
-        """
+        """What `score` is to be given for tokens that were asked for; answers and texts with classes are read whole."""
         if self.row is None and context is None:
             context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
         return {"context": context, "stride": stride}
-
-
-def _load_texts(reading: Reading) -> Corpus:
-    return load_corpus(reading.corpus, **_columns(reading, "text_column"))
-
-
-def _load_conversations(reading: Reading) -> Corpus:
-    return load_conversations(reading.corpus or "rust", **_columns(reading))
-
-
-def _load_labelled(reading: Reading) -> Corpus:
-    return load_labelled(reading.corpus or "rust", **_columns(reading, "text_column", "label_column"))
 
 
 def _columns(reading: Reading, *used: str) -> dict[str, object]:
@@ -137,17 +114,7 @@ def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
 class Account:
     """What became of the documents of a corpus; the numbers add up to `found`.
 
-    Attributes:
-        found: in the file or folder.
-        duplicates: left out, because an earlier one has the same words.
-        empty: left out.
-        beyond_limit: left out, because of the limit or the profile.
-        train: to train on.
-        validation: to choose by.
-        test: to score.
-        longer: of these, how many are longer than a row of `row` tokens.
-        row: tokens.
-        longer_are: what becomes of them: "left out" or "cut".
+    `longer` of those that are used have more tokens than a `row`, and are left out of training or cut.
     """
 
     found: int
@@ -174,15 +141,7 @@ class Account:
 
 
 def account(task: Task, whole: Corpus, used: Corpus, tokenizer, row: int) -> Account:
-    """Count what is used of a corpus, and what is not.
-
-    Args:
-        task: how documents become rows.
-        whole: the corpus.
-        used: what `limited` made of it.
-        tokenizer: of the model.
-        row: tokens in a row at most.
-    """
+    """Count what is used of a corpus by a task, where a row has so many tokens at most, and what is not."""
     sizes = {split: len(getattr(used, split)) for split in SPLITS}
     there = sum(len(getattr(whole, split)) for split in SPLITS)
     return Account(
@@ -198,19 +157,10 @@ def account(task: Task, whole: Corpus, used: Corpus, tokenizer, row: int) -> Acc
 
 
 def opening_of(task: Task, tokenizer) -> dict[str, str]:
-    """What opens each document that is scored, to be kept with the score; nothing for a task that scores no texts.
-
-    Args:
-        task: how documents become rows.
-        tokenizer: of the model.
-    """
+    """What opens each document that is scored, to be kept with the score; nothing for a task that scores no texts."""
     if task.name != "text":
         return {}
     return {"documents_open_with": "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))}
-
-
-def _text_batch(documents: Documents, tokenizer, length: int, classes: None) -> torch.Tensor:
-    return pack(documents, tokenizer, length)
 
 
 def _text_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
@@ -239,20 +189,13 @@ def _answer_measure(
     model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part
 ) -> Measured:
     """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
-    asked = spread_out(documents, profile.questions)
-    if not asked:
-        return Measured()
-    progress.step(0, 0, f"answering {len(asked)} questions")
-    likeliest = answer(model, tokenizer, asked)
-    progress.step(0, 0, f"answering {len(asked)} questions again, sampled")
-    sampled = answer(model, tokenizer, asked, temperature=TEMPERATURE)
-    figures = likeliest.summary() | {f"sampled_{name}": value for name, value in sampled.summary().items()}
-    tables = [measured.table.assign(sampled=drawn) for measured, drawn in ((likeliest, False), (sampled, True))]
-    return Measured(figures, tuple(pd.concat(tables).to_dict("records")))
-
-
-def _longer_conversations(documents: Documents, tokenizer, row: int) -> int:
-    return len(short_enough(documents, tokenizer, row)[1])
+    asked, figures, tables = spread_out(documents, profile.questions), {}, []
+    for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
+        progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
+        answers = answer(model, tokenizer, asked, temperature=temperature)
+        figures |= {f"{prefix}{name}": value for name, value in answers.summary().items()}
+        tables.append(answers.table.assign(sampled=bool(prefix)))
+    return Measured(figures, tuple(pd.concat(tables).to_dict("records")) if tables else ())
 
 
 def _longer_texts(documents: Documents, tokenizer, row: int) -> int:
@@ -274,33 +217,55 @@ def _class_measure(
 ) -> Measured:
     examples = _class_batch(documents, tokenizer, LONGEST_ROW, classes)
     predicted = class_logits(model, examples, progress=progress).argmax(1)
-    low, high = balanced_interval(predicted, examples.labels)
-    figures = {"balanced_accuracy": balanced_accuracy(predicted, examples.labels)}
-    return Measured(figures | {"balanced_accuracy_low": low, "balanced_accuracy_high": high})
+    accuracy, low, high = balanced_accuracy(predicted, examples.labels)
+    return Measured({"balanced_accuracy": accuracy, "balanced_accuracy_low": low, "balanced_accuracy_high": high})
+
+
+def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
+    """The mean over classes of the share of its texts that are put into it, and its 95% interval over texts.
+
+    Texts are resampled within their class, so that no class is ever missing.
+
+    Args:
+        predicted: classes, shape (texts,).
+        labels: the true ones.
+    """
+    generator = torch.Generator().manual_seed(0)
+    means, drawn = [], torch.zeros(DRAWS, dtype=torch.float64)
+    classes = labels.unique()
+    for c in classes:
+        right = (predicted[labels == c] == c).double()
+        means.append(right.mean())
+        chosen = torch.randint(len(right), (DRAWS, len(right)), generator=generator)
+        drawn += right[chosen].mean(1) / len(classes)
+    low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype)).tolist()
+    return float(torch.stack(means).mean()), low, high
 
 
 TASKS = {
     "text": Task(
         name="text",
-        load=_load_texts,
+        load=lambda reading: load_corpus(reading.corpus, **_columns(reading, "text_column")),
         general=lambda: load_corpus("general"),
-        batch=_text_batch,
+        batch=lambda documents, tokenizer, length, classes: pack(documents, tokenizer, length),
         score=_text_score,
         row=128,
     ),
     "answer": Task(
         name="answer",
-        load=_load_conversations,
+        load=lambda reading: load_conversations(reading.corpus or "rust", **_columns(reading)),
         general=lambda: load_conversations("general"),
         batch=_answer_batch,
         score=_answer_score,
         measure=_answer_measure,
-        longer=_longer_conversations,
+        longer=lambda documents, tokenizer, row: len(short_enough(documents, tokenizer, row)[1]),
         in_chat=True,
     ),
     "classify": Task(
         name="classify",
-        load=_load_labelled,
+        load=lambda reading: load_labelled(
+            reading.corpus or "rust", **_columns(reading, "text_column", "label_column")
+        ),
         general=lambda: Corpus("none", (), (), ()),
         batch=_class_batch,
         score=_class_score,

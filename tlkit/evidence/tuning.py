@@ -18,7 +18,6 @@ from tlkit.examples import Batch
 from tlkit.files import write_atomically
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.settings import TrainingConfig
-from tlkit.strategies import sha256_of_own
 
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
 BUDGET = 8  # rates that are tried for each strategy, so that none is better for having been searched longer
@@ -177,7 +176,7 @@ def row_of(
         scores = run_trial(trial, experiment, blocks=blocks, progress=progress)
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
-    device, own = experiment.device(), sha256_of_own(trial.strategy)
+    device = experiment.device()
     return {
         "trial": trial.name,
         **asdict(trial),
@@ -190,6 +189,5 @@ def row_of(
         "torch": torch.__version__,
         "python": platform.python_version(),
         **{name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")},
-        **({"strategy_sha256": own} if own else {}),
         "error": error,
     }

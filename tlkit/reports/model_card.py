@@ -36,18 +36,7 @@ USES = {
 
 
 def write_card(folder: Path, text: str) -> bool:
-    """Write a model card where there is none: a README that is there, whoever wrote it, is never replaced.
-
-    Args:
-        folder: that a model was saved in.
-        text: of the card.
-
-    Returns:
-        False where a README was kept.
-
-    Raises:
-        OSError: where the folder cannot be written.
-    """
+    """Write a model card where there is none; False where a README is there, which is never replaced."""
     if (folder / CARD).exists():
         return False
     write_text_atomically(folder / CARD, text)
@@ -65,7 +54,7 @@ def model_card(
     after: PerplexityResult,
     provenance: Mapping[str, object],
 ) -> str:
-    """The text of a model card: front matter as the hub reads it, then sections for people.
+    """The text of a model card in Markdown: front matter as the hub reads it, then sections for people.
 
     Args:
         name: of the model.
@@ -76,9 +65,6 @@ def model_card(
         before: its score before training.
         after: its score after training.
         provenance: rows about when, where and by what it was trained.
-
-    Returns:
-        Markdown with front matter in YAML.
     """
     task, corpus = str(settings["task"]), str(data["corpus"])
     is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"

@@ -96,21 +96,25 @@ def test_a_plan_finds_what_it_promises():
 
 
 REFUSED = [
-    ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column(s) 'acc': expected one of 'a', 'accuracy'"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column 'acc': expected one of 'a', 'accuracy'"),
     ("a,accuracy\nx,0.5", [], "the table has 1 row(s): expected at least 2 to compare"),
     ("a,accuracy\nx,0.5\nx,0.6", [], "column 'a' has 'x': expected a name of its own"),
-    ("a,accuracy,accuracy\nx,0.5,0.6\ny,0.6,0.7", [], "the table has 2 column(s) 'accuracy'"),
     ("a,accuracy\nx,50\ny,60", [], "row 'x': accuracy is '50', expected 0 to 1, or percent (--percent)"),
     ("a,accuracy\nx,0.5\ny,0.6", ["--percent"], "row 'x': accuracy is '0.5', expected 0, or above 1 to 100"),
     ("a,accuracy\nx,True\ny,False", [], "row 'x': accuracy is 'True', expected a number"),
-    ('a,accuracy\nx,"62,5"\ny,60', ["--percent"], "is '62,5', expected a number such as 1062.5, without comma"),
-    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "10"], "row 'x': items is '10.0', expected a whole number of at least 30"),
-    ('a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100', ["--items", "n"], "n is '1,000', expected a whole number without"),
+    ('a,accuracy\nx,"62,5"\ny,60', ["--percent"], "is '62,5', expected a number such as 62.5, with a point"),
+    ("a,accuracy\nx,0.5\ny,0.6", ["--items", "10"], "items=10: expected a whole number of at least 30"),
+    (
+        'a,accuracy,n\nx,0.5,"1,000"\ny,0.6,100',
+        ["--items", "n"],
+        "n is '1,000', expected a whole number of at least 30",
+    ),
     ("a,accuracy\nx,0.500\ny,0.499", ["--items", "999"], "accuracy is '0.500', expected what a whole number of items"),
     ("a,accuracy,sd\nx,0.5,-1\ny,0.6,1", ["--deviation", "sd"], "row 'x': sd is '-1', expected a standard deviation"),
     ("a,accuracy,sd\nx,2,0\ny,3,0", ["--deviation", "sd"], "row 'x': sd is '0', expected a standard deviation"),
-    ("a,accuracy\nx,62,5\ny,60,0", ["--percent"], "the line 'x,62,5' has 3 fields, expected 2, one for each column"),
-    ("\n  \n", [], "is empty, expected a CSV file"),
+    ("a,accuracy\nx,62,5\ny,60,0", ["--percent"], "each line has more fields than the line of column names"),
+    ("\n  \n", [], "expected a CSV file with a line of column names"),
+    ("a,accuracy\nx,0.5\ny,0,6", [], "expected a CSV file with a line of column names"),
 ]
 
 

@@ -13,7 +13,7 @@ from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
-from tlkit.evidence.tasks import TASKS, account, limited
+from tlkit.evidence.tasks import TASKS, account, balanced_accuracy, limited
 from tlkit.evidence.tuning import Trial, row_of
 from tlkit.examples.answers import answer_examples, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
@@ -257,3 +257,21 @@ def test_conversations_that_are_too_long_are_said_to_be_left_out(tiny):
     with pytest.warns(UserWarning, match=r"of 342 conversations have more than 100 tokens and are left out, the first"):
         examples = TASKS["answer"].batch(corpus.train, tiny.tokenizer, 100, None)
     assert 0 < len(examples) < 342 and examples.shape[1] <= 100
+
+
+def test_each_class_counts_once():
+    labels = torch.tensor([0] * 9 + [1])
+    assert balanced_accuracy(torch.zeros(10, dtype=torch.long), labels)[0] == 0.5
+    found = torch.tensor([0, 0, 0, 0, 0, 0, 1, 1, 1, 1])
+    assert balanced_accuracy(found, labels)[0] == pytest.approx((6 / 9 + 1) / 2)
+
+
+def test_the_interval_of_balanced_accuracy_covers_the_truth_as_often_as_it_says():
+    """Of 200 samples of 60 texts, each right with a probability of 0.6; with so few, an interval covers a bit less."""
+    generator, covered = torch.Generator().manual_seed(0), 0
+    labels = torch.arange(60) % 3
+    for _ in range(200):
+        right = torch.rand(60, generator=generator) < 0.6
+        _, low, high = balanced_accuracy(torch.where(right, labels, (labels + 1) % 3), labels)
+        covered += low <= 0.6 <= high
+    assert 0.88 <= covered / 200 <= 0.99

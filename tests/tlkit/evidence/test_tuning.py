@@ -13,12 +13,11 @@ from tlkit.evidence import tuning
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import best_rates, learning_rates_for, why_no_rate
+from tlkit.evidence.learning_rates import best_rates, why_no_rate
 from tlkit.evidence.recorded import recorded
 from tlkit.evidence.tuning import BUDGET, COARSE, Trial, run_trial, tune
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
-from tlkit.strategies import load_plugin
 from tlkit.training import train
 
 
@@ -142,40 +141,6 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
         (tmp_path / "runs" / "full, seed 0.json").write_text(torn)
         with pytest.raises(ValueError, match="full, seed 0.json is damaged: remove it"):
             FinishedRuns(tmp_path, experiment.settings).read()
-
-
-OWN = """
-from tlkit.models.parts import find_blocks
-from tlkit.strategies import strategy
-
-BLOCK = 0
-
-
-@strategy("mine")
-def mine(model):
-    find_blocks(model)[BLOCK].requires_grad_(True)
-"""
-
-
-@pytest.mark.usefixtures("registry_as_before")
-def test_a_record_belongs_to_the_text_of_a_strategy_of_ones_own(tmp_path, noted, small_model, profile):
-    plugin = tmp_path / "mine.py"
-    plugin.write_text(OWN)
-    load_plugin(plugin)
-    experiment = load_experiment(small_model, profile, ComparisonSettings())[0]
-    assert "strategy_sha256" not in tune(experiment, ["full"]), "a record of ours is as it was"
-    record = tune(experiment, ["full", "mine"])
-    assert record[record.strategy == "full"].strategy_sha256.isna().all()
-    (digest,) = set(record[record.strategy == "mine"].strategy_sha256)
-    rate = learning_rates_for("my model", ["mine"], experiment.settings, record)["mine"]
-    assert len(digest) == 64 and rate.value == 1e-4 and rate.tuned and "another text" not in rate.source
-    plugin.write_text(OWN.replace("BLOCK = 0", "BLOCK = 1"))
-    load_plugin(plugin)
-    for given in (record, record.drop(columns="strategy_sha256")):
-        rates = learning_rates_for("my model", ["full", "mine"], experiment.settings, given)
-        assert rates["full"].tuned and "another" not in rates["full"].source
-        assert rates["mine"].value == 1e-4 and not rates["mine"].tuned
-        assert rates["mine"].source.endswith("; here: another text of the strategy")
 
 
 def test_a_sweep_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
