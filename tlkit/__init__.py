@@ -21,7 +21,7 @@ _WHERE = {
     "training": ("new_state", "train", "training_steps"),
     "fitting.estimate": ("estimate_memory",),
     "fitting.fallback": ("train_with_fallback",),
-    "evidence.statistics": ("compare_pairs", "seed_intervals"),
+    "evidence.statistics": ("compare_pairs",),
     "evidence.questions": ("answer_questions", "load_questions"),
     "evidence.recorded": ("recorded", "recorded_comparison"),
     "evidence.comparison_settings": ("ComparisonSettings",),

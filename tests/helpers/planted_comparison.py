@@ -51,7 +51,7 @@ def planted_comparison(
             figures |= {"general": 20.0 * (1 + general * (1 + draw.normal(0, 0.01))), "bits_per_byte": 1.0}
             ends = {f"{key}_{end}": figures[key] for key in ("perplexity",) for end in ("low", "high")}
             rest = {"trainable_values": 0 if untouched else 1000, "trainable_percent": 0.0 if untouched else 50.0}
-            rest |= {"file_bytes": 4000, "generate_seconds": 0.5, "seconds": 2.0, "peak_memory_mb": 20.0}
+            rest |= {"file_bytes": 4000, "seconds": 2.0, "peak_memory_mb": 20.0}
             rest |= {"learning_rate": np.nan if untouched else 1e-3, "context": 64.0}
             rest |= {f"rust_accuracy{end}": right.mean() for end in ("", "_low", "_high")}
             rest |= {f"general_accuracy{end}": np.nan for end in ("", "_low", "_high")} | more
@@ -64,7 +64,7 @@ def planted_comparison(
     runs, documents, answers = pd.DataFrame(runs), pd.concat(documents), pd.concat(answers)
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     rates = {name: LearningRate(1e-3, "planted", tuned, 8) for name in (*effects, CONTROL)}
-    table = summary(runs, pairs, answers, rates, next(iter(effects)))
+    table = summary(runs, pairs, rates, next(iter(effects)))
     table = impossible_rows(table, impossible or {}).assign(against=next(iter(effects)))
     made = {"model": model, "corpus": "rust", "profile": "test", "train_documents": 8, "epochs": 1, "seeds": seeds}
     made |= {

@@ -12,17 +12,19 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
+import torch
+from peft import get_peft_model_state_dict
 
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable
-from tlkit.evidence.in_use import InUse, measure_in_use
 from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
-from tlkit.evidence.statistics import accuracy_differences, compare_pairs, rank_intervals, seed_intervals
-from tlkit.evidence.tasks import TASKS, opening_of
+from tlkit.evidence.questions import Answers, answer_questions
+from tlkit.evidence.statistics import compare_pairs, rank_intervals
+from tlkit.evidence.tasks import TASKS, Measured, opening_of
 from tlkit.evidence.tuning import SHORT_STEPS, tune
-from tlkit.fitting.fallback import FallbackLog
+from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
@@ -63,10 +65,19 @@ class Comparison:
 
 @dataclass(frozen=True)
 class State:
-    """A model before or after training: its score on each text, and how it is in use."""
+    """A model before or after training.
+
+    Attributes:
+        scores: on each text, by its name.
+        answers: to each set of questions, by name; empty where none are asked.
+        saved_bytes: of the weights that would be saved.
+        measured: what the task measures beside.
+    """
 
     scores: dict[str, PerplexityResult]
-    in_use: InUse
+    answers: dict[str, Answers]
+    saved_bytes: int
+    measured: Measured
 
 
 def compare(
@@ -141,7 +152,7 @@ def compare(
     provenance = _provenance(experiment, settings, rates, texts)
     if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
         provenance["doubts"] = doubts
-    table = impossible_rows(summary(runs, pairs, answers, rates, settings.against), impossible)
+    table = impossible_rows(summary(runs, pairs, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
@@ -165,14 +176,42 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
         parse_size(settings.device_memory)
 
 
-def _measure_start(experiment: Experiment, model, progress: bool) -> State:
+def _measure_start(experiment: Experiment, model: torch.nn.Module, progress: bool) -> State:
     """On the host: what is compared later has the device for itself."""
     with Job(shown=progress) as job, job.part("the model before any training") as part:
         scores = {name: experiment.score(model, texts, part) for name, texts in _test_texts(experiment).items()}
-        in_use = measure_in_use(experiment, model, progress=part)
-    if experiment.device().kind != "cpu":  # on another device than the runs it says nothing beside theirs
-        in_use = replace(in_use, generate_seconds=math.nan)
-    return State(scores, in_use)
+        return _state(experiment, model, scores, None, part)
+
+
+def _state(
+    experiment: Experiment,
+    model: torch.nn.Module,
+    scores: dict[str, PerplexityResult],
+    log: FallbackLog | None,
+    progress: Part,
+) -> State:
+    """With the experiment's fallback, less is computed at a time where memory runs out, and `log` gets what fails."""
+
+    def careful(action, rows: int = 1):
+        if not experiment.fallback:
+            return action(rows)
+        return evaluate_with_fallback(action, model, batch_size=rows, log=log)
+
+    def answered(asked, rows: int) -> Answers:
+        options = {"in_chat": experiment.task.in_chat, "batch_size": rows, "progress": progress}
+        return answer_questions(model, experiment.tokenizer, asked, **options)
+
+    measured = careful(lambda _: experiment.measure(model, experiment.corpus.test, progress))
+    answers = {name: careful(partial(answered, asked), 8) for name, asked in experiment.questions.items()}
+    return State(scores, answers, saved_bytes(model), measured)
+
+
+def saved_bytes(model: torch.nn.Module) -> int:
+    """Count the bytes of the weights that `save_model` would write: the adapter's, or the model's, tied ones once."""
+    tensors = model.state_dict(keep_vars=True)
+    if hasattr(model, "peft_config"):
+        tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
 
 
 def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
@@ -231,7 +270,7 @@ def _outcome(
         report, result, scores = run_strategy(
             experiment, strategy, config, experiment.blocks, texts, log=log, progress=progress
         )
-        end = State(scores, measure_in_use(experiment, report.model, log, progress))
+        end = _state(experiment, report.model, scores, log, progress)
         sizes = {"values": report.trainable_values, "total": report.total_values}
         outcome["row"] = run | _row(start, end, **sizes, rate=rate, result=result)
         outcome["doubts"] = list(report.doubts)
@@ -268,10 +307,9 @@ def _row(
         "context": end.context,  # less where a learned prompt takes up a part of it
         "general_before": general[0],
         "general": general[1],
-        **_accuracies(before.in_use, after.in_use),
-        **after.in_use.measured.figures,
-        "file_bytes": after.in_use.weight_bytes,
-        "generate_seconds": after.in_use.generate_seconds,
+        **_accuracies(before.answers, after.answers),
+        **after.measured.figures,
+        "file_bytes": after.saved_bytes,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
         "samples_per_second": result.samples_per_second if result else math.nan,
@@ -280,13 +318,13 @@ def _row(
     }
 
 
-def _accuracies(before: InUse, after: InUse) -> dict[str, float]:
+def _accuracies(before: dict[str, Answers], after: dict[str, Answers]) -> dict[str, float]:
     """Accuracy on each set of questions with its interval, NaN where none were asked."""
     columns = {}
     for name in QUESTION_SETS:
-        answers = after.answers.get(name)
+        answers = after.get(name)
         low, high = answers.interval if answers else (math.nan, math.nan)
-        columns[f"{name}_accuracy_before"] = before.answers[name].accuracy if answers else math.nan
+        columns[f"{name}_accuracy_before"] = before[name].accuracy if answers else math.nan
         columns[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
         columns[f"{name}_accuracy_low"], columns[f"{name}_accuracy_high"] = low, high
     return columns
@@ -294,7 +332,7 @@ def _accuracies(before: InUse, after: InUse) -> dict[str, float]:
 
 def _in_detail(state: State) -> dict[str, object]:
     """What a model has done with each document and question, as a run's outcome keeps it."""
-    score, answers = state.scores["test"], state.in_use.answers
+    score, answers = state.scores["test"], state.answers
     asked = [(name, one, place) for name, one in answers.items() for place in range(len(one.questions))]
     return {
         "documents": {
@@ -308,7 +346,7 @@ def _in_detail(state: State) -> dict[str, object]:
             "chosen": [one.chosen[place] for _, one, place in asked],
             "correct": [one.correct[place] for _, one, place in asked],
         },
-        "written": list(state.in_use.measured.written),
+        "written": list(state.measured.written),
     }
 
 
@@ -324,28 +362,16 @@ def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["strategy", "seed", *columns])
 
 
-def summary(
-    runs: pd.DataFrame, pairs: pd.DataFrame, answers: pd.DataFrame, rates: dict[str, LearningRate], against: str
-) -> pd.DataFrame:
-    """One row a strategy: means, rate, intervals over seeds, differences from `against`, improvement, rank.
-
-    Accuracies are compared with those of the untouched model, on the same questions.
-    """
+def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRate], against: str) -> pd.DataFrame:
+    """One row a strategy: means, rate, difference from `against` with its interval, improvement, rank."""
     grouped = runs.groupby("strategy", sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
     table["trainable_values"] = table["trainable_values"].astype(int)
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
-    intervals = seed_intervals(runs[runs.strategy != ZERO_SHOT])
-    table["perplexity_seeds_low"], table["perplexity_seeds_high"] = intervals.low, intervals.high
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
     table[columns] = used.reindex(table.index)  # not means: all digits stay
     table = table.join(_differences(pairs, against))
-    changes = accuracy_differences(answers, ZERO_SHOT)
-    for name in QUESTION_SETS:
-        change = changes[changes.questions == name].set_index("strategy")[["difference", "low", "high"]]
-        of = f"{name}_accuracy_difference"
-        table = table.join(change.set_axis([of, f"{of}_low", f"{of}_high"], axis=1))
     ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
     table["rank"] = rank_intervals(pairs, ranked)
     table["seeds"] = grouped["seed"].count()

@@ -93,68 +93,6 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     return pd.Series(ranks, dtype=object)
 
 
-def seed_intervals(runs: pd.DataFrame, column: str = "perplexity") -> pd.DataFrame:
-    """Average each strategy over its seeds, with a 95% t-interval about the luck of training alone.
-
-    Args:
-        runs: a row for each strategy and seed, with columns strategy and `column`.
-        column: what is averaged.
-
-    Returns:
-        Columns mean, low, high, by strategy. With one seed there is no interval: low and high are NaN.
-    """
-    values = runs.groupby("strategy", sort=False)[column]
-    mean, count = values.mean(), values.count()
-    half = stdtrit((count - 1).where(count > 1), (1 + CONFIDENCE) / 2) * values.sem()
-    return pd.DataFrame({"mean": mean, "low": mean - half, "high": mean + half})
-
-
-def accuracy_differences(answers: pd.DataFrame, against: str) -> pd.DataFrame:
-    """Subtract one model's accuracy from that of each strategy, on the same questions, averaged over seeds.
-
-    Args:
-        answers: a row for each strategy, seed and question, with columns strategy, seed, questions (the name of the
-            set), question (its id) and correct.
-        against: what is subtracted; it has one seed.
-
-    Returns:
-        Columns questions, strategy, difference, low, high; the interval is that of `accuracy_interval`. With one seed
-        low and high are NaN: how much another seed would matter cannot be known.
-    """
-    rows = []
-    for name, asked in answers.groupby("questions", sort=False):
-        start = asked[asked.strategy == against].set_index("question").correct.astype(float)
-        for strategy, part in asked[asked.strategy != against].groupby("strategy", sort=False):
-            after = part.pivot(index="question", columns="seed", values="correct").astype(float).reindex(start.index)
-            apart = after.to_numpy() - start.to_numpy()[:, None]
-            low, high = accuracy_interval(apart) if apart.shape[1] > 1 else (np.nan, np.nan)
-            rows.append((name, strategy, apart.mean(), low, high))
-    return pd.DataFrame(rows, columns=["questions", "strategy", "difference", "low", "high"])
-
-
-def accuracy_interval(apart: np.ndarray) -> tuple[float, float]:
-    """The 95% interval of a difference of accuracies, had other questions been asked and other seeds been drawn.
-
-    As in `compare_pairs`, with one question gained and one lost added for every seed. With one seed the interval is
-    about the questions alone.
-
-    Args:
-        apart: 1 for a question gained, -1 for one lost, else 0; shape (questions, seeds).
-
-    Returns:
-        Low and high end, within -1 to 1.
-
-    Source:
-        Bonett and Price 2012 (the two added questions).
-    """
-    seeds = apart.shape[1]
-    apart = np.concatenate([apart, np.ones((1, seeds)), -np.ones((1, seeds))])
-    means = [one for one in (apart.mean(axis=1), apart.mean(axis=0)) if len(one) > 1]
-    sources = [(one.std(ddof=1) / np.sqrt(len(one)), len(one) - 1) for one in means]
-    centre, half = apart.mean(), half_width(sources, 1 - CONFIDENCE)
-    return float(max(centre - half, -1.0)), float(min(centre + half, 1.0))
-
-
 def half_width(sources: Sequence[Source], level: float) -> float:
     """Of an interval at this level, from all its sources of chance together."""
     return float(np.hypot.reduce([stdtrit(freedom, level / 2) * error for error, freedom in sources if error > 0]))

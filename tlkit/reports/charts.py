@@ -1,6 +1,5 @@
 """The charts that a comparison is exported with, each drawn from a table of the comparison."""
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
@@ -95,8 +94,7 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
     """What was gained on the new text against what was lost on general text; the best corner is at the bottom left.
 
     Args:
-        table: a row for each strategy, with columns strategy, perplexity, general (perplexity on general text) and,
-            where there are seeds, perplexity_seeds_low and perplexity_seeds_high.
+        table: a row for each strategy, with columns strategy, perplexity and general, perplexity on general text.
     """
     table = table[table.strategy != CONTROL].dropna(subset="perplexity")
     figure, axes = new_figure()
@@ -116,8 +114,7 @@ def parameters_chart(table: pd.DataFrame) -> Chart:
     """Trainable values (log scale) against perplexity, without the control.
 
     Args:
-        table: a row for each strategy, with columns strategy, trainable_values, perplexity; and, where there are
-            seeds, perplexity_seeds_low and perplexity_seeds_high.
+        table: a row for each strategy, with columns strategy, trainable_values, perplexity.
     """
     figure, axes = new_figure()
     for before in table.perplexity[table.strategy == ZERO_SHOT]:
@@ -176,18 +173,12 @@ def _rows_chart(table: pd.DataFrame, series: dict[str, str], form: str) -> tuple
 
 
 def _draw_points(axes: Axes, table: pd.DataFrame, across: str, upwards: str) -> None:
-    """A marker for each strategy, with its intervals over seeds where there are any; the untouched model is black."""
+    """A marker for each strategy; the untouched model is black."""
     others = 0
-    for row in table.to_dict("records"):
-        x, y, name = row[across], row[upwards], row["strategy"]
-        errors = {}
-        for axis, column in (("xerr", across), ("yerr", upwards)):
-            low, high = (row.get(f"{column}_seeds_{end}", np.nan) for end in ("low", "high"))
-            if low <= row[column] <= high:
-                errors[axis] = [[row[column] - low], [high - row[column]]]
+    for name, x, y in table[["strategy", across, upwards]].itertuples(index=False):
         shade = INK if name == ZERO_SHOT else COLOURS[others % len(COLOURS)]
         marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
-        axes.errorbar(x, y, label=name, color=shade, marker=marker, markersize=9, linestyle="none", **errors)
+        axes.plot(x, y, label=name, color=shade, marker=marker, markersize=9, linestyle="none")
         others += name != ZERO_SHOT
 
 

@@ -13,7 +13,7 @@ from tlkit.evidence.comparison import Comparison
 from tlkit.files import hold_folder, write_atomically, write_text_atomically
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
-from tlkit.reports.tables import NAMED_BY_WORDS, as_markdown, brief, notes_on, readable, rows_of
+from tlkit.reports.tables import WORDS, as_markdown, brief, notes_on, readable, rows_of
 
 DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "written", "pairs", "attempts")  # each in a file beside the comparison's
@@ -57,7 +57,7 @@ def _written(comparison: Comparison, folder: Path) -> Iterator[Path]:
     content |= {"table": rows_of(comparison.table), "runs": rows_of(comparison.runs)}
     content |= {"pairs": rows_of(comparison.pairs)}
     lines = "".join(f"\n{line}\n" for line in notes)
-    sides = "".join("l" if name in NAMED_BY_WORDS else "r" for name in short)
+    sides = "".join("l" if name in WORDS else "r" for name in short)
     texts = {
         "comparison.json": json.dumps(content, indent=2),
         "comparison.md": f"# Comparison\n\n{as_markdown(comparison.table)}\n{lines}\n{provenance}\n",

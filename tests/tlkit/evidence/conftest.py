@@ -12,9 +12,8 @@ from tlkit.settings import setup
 
 @pytest.fixture(autouse=True)
 def little_beside_the_runs(monkeypatch):
-    """An export draws no chart, as tests/tlkit/reports draws them all, and a few tokens are timed."""
+    """An export draws no chart, as tests/tlkit/reports draws them all."""
     monkeypatch.setattr("tlkit.reports.export.CHARTS", {})
-    monkeypatch.setattr("tlkit.evidence.in_use.NEW_TOKENS", 4)
 
 
 def save_small_model(folder: Path, kind: str = "qwen2") -> str:

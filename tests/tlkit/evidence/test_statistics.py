@@ -13,18 +13,9 @@ from hypothesis import strategies as st
 from scipy.stats import binom, ttest_1samp
 from scipy.stats import t as student_t
 
-from tlkit.evidence.statistics import (
-    compare_pairs,
-    rank_intervals,
-    seed_intervals,
-)
+from tlkit.evidence.statistics import compare_pairs, rank_intervals
 
 SIMULATION = runpy.run_path(str(Path(__file__).parents[2] / "benchmarks" / "identical_strategies.py"))
-
-
-def runs_of(values: dict[str, list[float]]) -> pd.DataFrame:
-    rows = [(name, seed, value) for name, column in values.items() for seed, value in enumerate(column)]
-    return pd.DataFrame(rows, columns=["strategy", "seed", "perplexity"])
 
 
 def scores_of(values: dict[str, np.ndarray], tokens: int = 100) -> pd.DataFrame:
@@ -35,15 +26,6 @@ def scores_of(values: dict[str, np.ndarray], tokens: int = 100) -> pd.DataFrame:
         for (document, seed), rate in np.ndenumerate(rates)
     ]
     return pd.DataFrame(rows, columns=["strategy", "seed", "document", "nats", "tokens"])
-
-
-def test_the_interval_over_seeds_is_students():
-    """Three values: t with two degrees of freedom is 4.3027 at 97.5% (any printed table)."""
-    found = seed_intervals(runs_of({"a": [10.0, 11.0, 15.0]})).loc["a"]
-    half = 4.3027 * math.sqrt(((10 - 12) ** 2 + (11 - 12) ** 2 + (15 - 12) ** 2) / 2) / math.sqrt(3)
-    assert found["mean"] == 12
-    assert found.low == pytest.approx(12 - half, rel=1e-4) and found.high == pytest.approx(12 + half, rel=1e-4)
-    assert seed_intervals(runs_of({"a": [10.0]})).low.isna().all()
 
 
 def test_with_one_source_of_chance_a_pair_is_students_t_test():

@@ -139,7 +139,7 @@ def test_every_pair_has_one_field_and_only_the_separated_ones_a_colour():
 )
 def test_points_are_where_the_table_has_them(chart, across, upwards):
     (axes,) = chart(table()).axes
-    points = {series.get_label(): series[0].get_xydata()[0].tolist() for series in axes.containers}
+    points = {line.get_label(): line.get_xydata()[0].tolist() for line in axes.lines if line.get_marker() != "None"}
     rows = table().set_index("strategy").drop(CONTROL)
     rows = rows.drop(ZERO_SHOT) if across == "trainable_values" else rows
     assert points == {name: [row[across], row[upwards]] for name, row in rows.iterrows()}
