@@ -11,7 +11,7 @@
 #
 # - clean files of several formats so that the counts add up, and split them so that the test stays honest;
 # - turn conversations into tokens, labels and padded batches, with a collator of your own;
-# - find the four usual faults in any batch before you train;
+# - find the usual faults in a batch before you train;
 # - prepare a data set with the library `datasets`.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss, [lesson
@@ -57,17 +57,16 @@ tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chat log has the format that is called *ShareGPT* (`conversations` of `from` and `value`), and the instructions
-# have that of the *Alpaca* data set (`instruction`, `input`, `output`). You will meet both often. The columns have
-# other names in each file, but every row holds a writer, a report and an answer, so we bring all of them into one
-# table.
+# have that of the *Alpaca* data set (`instruction`, `input`, `output`). The columns have other names in each file, but
+# every row holds a writer, a report and an answer, so we bring all of them into one table.
 #
-# The answers need one form as well, so we read every answer and write it anew. The column `key` holds the words of a
-# report, however they are spaced, for the comparisons that follow.
+# The answers differ in spacing too, so we parse each JSON answer and write it out again with `json.dumps`. The column
+# `key` holds the words of a report, however they are spaced, for the comparisons that follow.
 
 # %%
 fields = tracker[["crate", "version", "system", "kind"]]
 tracker["answer"] = fields.to_json(orient="records", lines=True).splitlines()
-tracker.loc[tracker.kind.isna(), "answer"] = ""
+tracker.loc[tracker.kind.isna(), "answer"] = ""  # a report that nobody classified
 chat["report"] = [turns[0]["value"] for turns in chat.conversations]
 chat["answer"] = [turns[1]["value"] for turns in chat.conversations]
 tables = {
@@ -86,7 +85,8 @@ rows["key"] = rows.report.str.split().str.join(" ")
 # ## Clean, and count
 #
 # Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and rows that are
-# far too long. `without` drops some rows and counts them. **How many of the 113 rows do you expect to be left?**
+# far too long. `without` drops some rows and counts them. The four files have 113 rows. **How many do you expect to be
+# left?**
 
 
 # %%
@@ -118,37 +118,37 @@ pd.DataFrame(steps, columns=["step", "dropped", "left"])
 # ## Split by writer, not by row
 #
 # Some people sent the same report again, in another place and with a few more words. No two of these are equal, so they
-# survived the cleaning. To find them, we cut each report into its *runs* of four words in a row. For each pair of
-# reports, `similar` holds the share of runs that they have in common, counted from the report with fewer.
+# survived the cleaning. To find them, we cut each report into its *n-grams*, here all groups of four consecutive words.
+# For each pair of reports, `similar` is the number of n-grams that they share, divided by the number in the shorter
+# report.
 
 
 # %%
-def runs(text, n=4):
+def ngrams(text, n=4):
     words = text.lower().split()
     return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
 
 
-sets = [runs(report) for report in clean.report]
+sets = [ngrams(report) for report in clean.report]
 similar = np.array([[len(a & b) / min(len(a), len(b)) for b in sets] for a in sets])
-print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share more than half of their runs")
+print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share over half of their n-grams")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We call the two reports of such a pair *twins*. If one of them lands in training and the other in the test, the test
-# asks what was already read. The answers of twins are the same as well, so a model could get them right from memory.
-# This is [leakage](glossary.md#leakage). If you draw 22 of the 88 rows at random as a test, about 9 of them have a twin
-# in training.
+# The two reports of such a pair are *near-duplicates*. If one of them lands in training and the other in the test, the
+# test asks what was already read. Here the answers of both are the same as well, so a model could get them right from
+# memory. This is [leakage](glossary.md#leakage). If you draw 22 of the 88 rows at random as a test, about 9 of them
+# have a near-duplicate in training.
 #
-# **How many will have one if you hold out all rows of two writers?**
+# **How many will have one if you hold out all rows of two writers, here w03 and w10?**
 
 # %%
 held_out = clean.writer.isin(["w03", "w10"]).to_numpy()
-twins = similar[np.ix_(held_out, ~held_out)] > 0.5
-course.claim("By writer, no report has a twin on the other side", not twins.any())
+alike = similar[np.ix_(held_out, ~held_out)] > 0.5
+course.claim("By writer, no near-duplicate is on the other side", not alike.any())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By writer there are none, because people repeat themselves and not each other. So ask which rows of your data belong
-# together (those of one customer, one document, one day), and keep each such group on one side. The file is not the
-# group here, because the same people wrote in the tracker and in the chat.
+# together (those of one customer, one document, one day), and keep each such group on one side.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -170,9 +170,9 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model reads one text, though. The [chat template](glossary.md#chat-template), a small program in the language Jinja
 # that is stored with the tokenizer, makes this text. Chat models come with theirs, and **you always use the model's
-# own**. Our tiny model was never a chat model and has none, so we give it the simple form that Qwen and SmolLM2 use,
-# which is called *ChatML*. It needs two new tokens: `<|im_start|>` opens each message, and the [end
-# token](glossary.md#end-token) `<|im_end|>` closes it. Generation stops when the model writes the end token.
+# own**. Our tiny model has none, so we give it *ChatML*, the simple form that Qwen and SmolLM2 use. It needs two new
+# tokens: `<|im_start|>` opens each message, and the [end token](glossary.md#end-token) `<|im_end|>` closes it.
+# Generation stops when the model writes the end token.
 #
 # The next cell prints a whole example, and below it a *prompt*, which is the same conversation before the answer. With
 # `add_generation_prompt` the template opens the assistant's message, so that the model goes on with the answer.
@@ -202,7 +202,7 @@ print("---\n" + as_text(clean.messages[1][:2], add_generation_prompt=True))
 # shift the labels, because the model does that itself.
 #
 # `encode` tokenises the prompt exactly as the model will see it in use, and the answer apart from it, so that no token
-# lies across the border. The template has already written all special tokens, so the tokenizer must not add any.
+# lies across the border. The template has written all special tokens, so the tokenizer adds none.
 
 
 # %%
@@ -226,7 +226,8 @@ token_view(**examples[1], tokenizer=tokenizer)
 #
 # A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right
 # end: the tokens with a padding token, the labels with $-100$. A third table, the [attention
-# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which nobody may attend to.
+# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, so that no token attends to
+# padding.
 
 
 # %%
@@ -247,8 +248,8 @@ batch = collate(few)
 batch_picture(batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Libraries bring such a collator. In transformers it is called `DataCollatorForSeq2Seq`, and TRL, the library for
-# training chat models, has one in its `SFTTrainer`.
+# In transformers this collator is called `DataCollatorForSeq2Seq`. TRL, the library for training chat models, has one
+# in its `SFTTrainer`.
 
 # %%
 for_seq2seq = DataCollatorForSeq2Seq(tokenizer)
@@ -260,9 +261,8 @@ course.claim("Our batch equals those of transformers and TRL", same)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## What padding costs
 #
-# The model computes padding as if it were text and throws the result away. How much this is depends on which lengths
-# meet in a batch. Our examples have 97 to 247 tokens. **How much padding do batches of eight need if the examples come
-# as they stand, and how much if they are sorted by length?**
+# The model computes padding as if it were text and throws the result away. Our examples have 97 to 247 tokens. **How
+# much padding do batches of eight need if the examples come as they stand, and how much if they are sorted by length?**
 
 # %%
 by_length = sorted(examples, key=lambda one: len(one["input_ids"]))
@@ -272,23 +272,27 @@ for name, given in {"as they stand": examples, "sorted by length": by_length}.it
     print(f"{name}: {1 - real.float().mean():.0%} padding")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If rows of similar length go together, most of the padding is saved; `Trainer` has an option for it. One extreme row
-# costs more than all of this. Beside the log of 20 times the usual length, the seven others in its batch would get more
-# padding than our whole data set has tokens. So look at the longest rows first.
+# Batches of similar length need little padding. In `Trainer` you get them by
+# `train_sampling_strategy="group_by_length"` (before version 5 of transformers by `group_by_length=True`). One extreme
+# row costs more than all of this. Beside the log of 20 times the usual length, the seven others in its batch would get
+# more padding than our whole data set has tokens. So look at the longest rows first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Four faults, and the check that finds them
+# ## Five faults, and the check that finds them
 #
-# Now we plant the faults that people report most:
+# Now we plant five faults that people often report:
 #
 # - **answer cut away**: a limit on the length cuts rows at the right end, where the answers are;
-# - **end token masked**: somebody uses the end token as padding token and hides all padding by `labels[input_ids ==
-#   pad] = -100`, which also hides the end of every answer;
+# - **end token masked**: the end token serves as padding token too, and all padding is hidden by `labels[input_ids ==
+#   pad] = -100`, which also hides the end of every answer (transformers' `DataCollatorForLanguageModeling`, not TRL's
+#   class of the same name, does this);
 # - **template twice**: a text to which the template was already applied goes through it again;
-# - **padding learned**: the labels are a copy of the padded tokens.
+# - **prompt learned**: only the padding is masked, so the model learns to write bug reports too;
+# - **padding learned**: the labels are a copy of the padded tokens, prompt and all.
 #
-# None of them raises an error. `check_batch` looks at each row of a batch and names what is wrong. **Which of its four
-# lines will find which fault?**
+# None of them raises an error. `check_batch` looks at each row of a batch and names what is wrong. It is written for
+# our template and for one question with one answer, in which `<|im_start|>` opens all three messages and is never
+# learned. **Which of its five lines will find which fault?**
 
 # %%
 start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
@@ -300,6 +304,7 @@ def check_batch(batch):
         "no answer": ~learned.any(1),
         "no end token": ~(batch["labels"] == end).any(1),
         "not three messages": (ids == start).sum(1) != 3,
+        "prompt learned": (batch["labels"] == start).any(1),
         "padding learned": (learned & (batch["attention_mask"] == 0)).any(1),
     }
     return [name for name, rows in faults.items() if rows.any()]
@@ -312,11 +317,13 @@ def end_masked(examples):
 
 
 twice = [[m[0], m[1] | {"content": as_text(m[1:2])}, m[2]] for m in clean.messages[:8]]
+real_text = batch["attention_mask"] == 1
 planted = {
     "nothing": batch,
     "answer cut away": collate([{key: one[key][:64] for key in one} for one in few]),
     "end token masked": end_masked(few),
     "template twice": collate([encode(messages) for messages in twice]),
+    "prompt learned": batch | {"labels": batch["input_ids"].where(real_text, -100)},
     "padding learned": batch | {"labels": batch["input_ids"]},
 }
 noticed = {name: check_batch(one) for name, one in planted.items()}
@@ -326,9 +333,9 @@ pd.Series(noticed, name="what check_batch says").to_frame()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
 #
-# Tables in pandas are fine for a hundred rows. For more, people use the library `datasets`, which keeps the rows on
-# disk. Its `map` and `filter` take the functions that you have written, and `train_test_split` draws a test at random.
-# **How many of the eight writers will its two parts contain?**
+# For more than some hundred rows, people use the library `datasets`, which keeps them on disk. Its `map` and `filter`
+# take the functions that you have written, and `train_test_split` draws a test at random. **How many of the eight
+# writers will its two parts contain?**
 
 # %%
 work = mkdtemp()
@@ -348,8 +355,9 @@ ready.save_to_disk(f"{work}/ready")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All eight writers are on both sides of `train_test_split`, because it splits by row. So it leaks, and `filter` with
-# your own rule does not. The folder `ready` now holds 68 rows for training and 20 for the test as tokens and labels.
-# The tokenizer with its template and two new tokens lies beside them, because the token ids mean nothing without it.
+# your own rule does not. (scikit-learn's `GroupShuffleSplit` draws whole groups at random.) The folder `ready` now
+# holds 68 rows for training and 20 for the test as tokens and labels. The tokenizer with its template and two new
+# tokens lies beside them, because the token ids mean nothing without it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train on it
@@ -383,14 +391,12 @@ stored = datasets.load_from_disk(f"{work}/ready")["train"]
 short = stored.filter(lambda row: len(row["input_ids"]) < 150)
 tuned, losses = fine_tune(collate)
 endless, its_losses = fine_tune(end_masked)
-print(
-    f"the last five losses: {np.mean(losses[-5:]):.2f}, {np.mean(its_losses[-5:]):.2f}"
-)
+print(f"last five losses: {np.mean(losses[-5:]):.2f}, {np.mean(its_losses[-5:]):.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall to the same value, so the loss does not tell. Now let both models answer eight reports by the writers
-# that were held out. In generation the padding belongs on the left, because the model continues each row at its right
-# end.
+# Both runs end at about the same loss, so the loss does not tell. Now let both models answer eight reports by the
+# writers that were held out. In generation the padding belongs on the left, because the model continues each row at its
+# right end.
 
 # %% tags=["check-answers"]
 asked = clean.messages[held_out][:8]
@@ -404,15 +410,18 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
     print(f"{name}: {stopped[name]} of 8 stop. The first: {tokenizer.decode(out[0])}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With your collator every answer stops, and each is JSON with the four fields, about reports whose writers the model
-# has never met. With the end masked **no answer stops**: no label ever was the end token, and each step that made
-# another token more likely made this one less likely. The loss cannot show it, because it leaves out exactly the tokens
-# that are wrong. One line of `check_batch` finds this fault before the first step.
+# With your collator every answer stops, and the one printed is JSON with the four fields, about a report whose writer
+# the model has never met. With the end masked **no answer stops**: no label ever was the end token, and each step that
+# made another token more likely made this one less likely. The loss cannot show it, because it leaves out exactly the
+# tokens that are wrong. One line of `check_batch` finds this fault before the first step.
 #
 # The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_model.ipynb)
-# takes a larger one. At work, TRL's `SFTTrainer` does the same by itself if each row has a `prompt` and a
-# `completion`. Given `messages`, it learns the questions too, unless you set `assistant_only_loss=True`. So look at the
-# labels of a batch from its `get_train_dataloader()` all the same.
+# takes a larger one. At work, TRL's `SFTTrainer` applies the template and masks the prompt by itself if each row has a
+# `prompt` and a `completion` that are lists of messages. (It also learns the line break after the end token, which is
+# harmless. If they are plain strings, it applies no template.) Given `messages`, it also learns the questions.
+# `assistant_only_loss=True` prevents this, but the template has to mark the answers by `{% generation %}`. TRL knows
+# such versions of some models' templates; with ours it stops with an error. So look at the labels of a batch from its
+# `get_train_dataloader()` all the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -453,14 +462,14 @@ import tlkit as tl
 course.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 11.1.** A tool to take to your own data. `train` and `test` are lists of texts. Return the places in
-# `test`, counted from 0, of all texts that share a run of `n` words with any training text. Words are separated by
+# **Exercise 11.1.** A tool to take to your own data. `train` and `test` are lists of texts. Return the positions in
+# `test`, counted from 0, of all texts that share `n` consecutive words with any training text. Words are separated by
 # spaces, and capitals do not matter.
 
 
 # %%
 def leaks(train, test, n):
-    """Places of the test texts that were partly read in training."""
+    """Positions of the test texts that were partly read in training."""
 
     # your code here
 

@@ -4,12 +4,12 @@
 # *How does a tuned model become a service that others can rely on?*
 #
 # A notebook that answers well is of little use to a colleague. In this lesson you turn an adapter into a folder that
-# any program can load, serve it over HTTP, and ask it as an application would. Then you guard it with a test, a card
-# and a log.
+# any program can load, serve it over HTTP, and ask it as an application would. Then you protect it: a test stops a bad
+# release, a log shows when the questions change, and a card says what the model is for.
 #
 # **You will be able to**
 #
-# - merge an adapter, prove that nothing changed, and serve the result on your own machine;
+# - merge an adapter, check the result, and serve it on your own machine;
 # - write a regression test for a deployed model, and say how large a drop it can see;
 # - choose a number format, and log what shows a change after the release.
 #
@@ -25,6 +25,7 @@ import re
 import subprocess
 import sys
 import time
+from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -46,7 +47,7 @@ tl.setup()
 work = Path(mkdtemp())  # everything that we ship is written here
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A model worth shipping
+# ## The model that we ship
 #
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` contains
 # lesson 1's training, in which a LoRA adapter beside every linear layer learns from 120 questions in 60 steps.
@@ -63,7 +64,7 @@ tokenizer.chat_template = "{{ messages[-1]['content'] }} This is a question abou
 adapted, held_out = desk_adapter(tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Merge it, and prove it
+# ## Merge it, and check it
 #
 # One ordinary model is simpler to ship than a base model and an adapter, so we [merge](glossary.md#merging) the two.
 # Then we check two things: the merged model must give the same [logits](glossary.md#logit) as before, and the model
@@ -88,20 +89,19 @@ print(f"{equal} of {len(pairs)} tensors are equal after loading")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order, and the logits agree only
-# nearly. Saving and loading round nothing, so every tensor must be equal.
-#
-# A larger model, such as one that turns support tickets into JSON, goes the same way, but it keeps the chat template of
-# its base model.
+# nearly. (Without the adapter some of them differ by more than 1.) Saving and loading round nothing, so every tensor
+# must be equal.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Validate every answer
 #
 # A model may write anything, but the program that calls it needs one of three names. So each answer is parsed and
 # validated, and if it is none of the three, it becomes `unknown` and goes to a person. The parser looks at the last
-# word only, because our server repeats the question before the answer. (It does so for a Qwen model whose template is
-# not Qwen's.)
+# word only, because the server that we use below returns the question together with the answer. (It does so for a Qwen
+# model whose template is not Qwen's.) It would read "not Rust" as Rust, which is tolerable for a model that was trained
+# to write one word.
 #
-# `answers` asks a model in memory, which tells us what the service should answer later.
+# `answers` runs the model in this notebook. Its answers are what the service must return later.
 
 
 # %%
@@ -134,18 +134,21 @@ score = f"{right} of 75 right: {right / 75:.0%} ({low:.0%} to {high:.0%})"
 print(score)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The [Wilson interval](glossary.md#wilson-interval) is wide because 75 questions are few.
+# The [Wilson interval](glossary.md#wilson-interval) is wide because 75 questions are few. It also contains 66, which is
+# how many the two `if`s of lesson 1 get right. So at work you would ship the two `if`s; here the model stands for one
+# that has earned its place.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many questions does a test need?
 #
 # A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. A
-# deployed model needs one, because much can change: its weights, its template, its number format, the server. The test
-# asks $n$ held-out questions and fails if fewer than $k$ answers are right.
+# deployed model needs two. If only the template, the number format or the server changes, its answers should stay *the
+# same*, so one test compares them with the answers at the release. A new model may answer differently. So the other
+# test asks $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
-# Even a model that gets 92% right has a bad day with some sets of questions. We accept a false alarm in at most 2.5% of
-# such sets. The number of right answers has a binomial distribution, so the largest $k$ that keeps this promise is
-# `binom.ppf(0.025, n, 0.92)`. (It takes the 92% as exact, although we know it only to within its interval.)
+# A model that gets 92% of *all* questions right will get fewer on some sets of 20. We choose $k$ so that an equally
+# good model fails on at most 2.5% of such sets. The number of right answers has a binomial distribution, so the largest
+# such $k$ is `binom.ppf(0.025, n, 0.92)`. (It takes the 92% as exact, although we know it only to within its interval.)
 #
 # **The test asks 20 questions. How far must the accuracy fall until the test fails in 80% of draws?**
 
@@ -157,7 +160,7 @@ for n in (20, 75, 300, 1000):
     least[n] = int(binom.ppf(0.025, n, right / 75))
     fails = binom.cdf(least[n] - 1, n, true)  # how often fewer than k are right
     axes.plot(100 * true, 100 * fails, label=f"{least[n]} of {n} must be right")
-axes.axhline(80, color="gray", linestyle=":")
+axes.axhline(80, color="gray", linestyle=":", label="80% of draws")
 axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of draws)")
 axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300")
 axes.legend(frameon=False)
@@ -168,20 +171,22 @@ plt.show()
 # chance of noticing a real drop is the test's [power](glossary.md#power), and it grows slowly: to see half the drop,
 # you need about four times the questions.
 #
-# So use a short test at every start of the service, because it sees the faults that ruin everything, and a long one
+# So run the short tests at every start of the service, because they see the faults that ruin everything, and a long one
 # before a new model replaces the old one. If both models get the *same* questions, you need fewer, because you can
 # compare them [in pairs](glossary.md#paired-difference).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The test, and a broken release
+# ## The tests, and a broken release
 #
-# Here is the short test. `inspect.getsource` returns the text of a function, so the cell writes exactly the functions
-# that you see into a file, together with the questions and the threshold. The file needs only pytest, the client
-# `openai` and the address of a service, so you can take it along.
+# Here are both tests, for 20 questions. `inspect.getsource` returns the text of a function, so the cell writes exactly
+# the functions that you see into a file, together with the questions, the answers at the release and the threshold. The
+# file needs only pytest, the client `openai` and the address of a service, so you can take it along.
 
 # %%
 QUESTIONS = held_out.sample(20, random_state=0)[["question", "desk"]].values.tolist()
 LEAST = least[20]
+questions = [question for question, _ in QUESTIONS]
+RECORDED = answers(loaded, questions)
 
 
 def ask(client, model, question):
@@ -190,24 +195,31 @@ def ask(client, model, question):
     return chat.choices[0].message.content
 
 
-def test_enough_answers_are_right():
+@cache  # both tests use the same answers
+def served():
     client = OpenAI(base_url=os.environ["DESK_URL"], api_key="none", timeout=60)
-    right = 0
-    for question, desk in QUESTIONS:
-        right += desk_of(ask(client, os.environ["DESK_MODEL"], question)) == desk
-    if right < LEAST:
-        raise AssertionError(f"{right} of 20 right")
+    return [desk_of(ask(client, os.environ["DESK_MODEL"], q)) for q, _ in QUESTIONS]
 
 
+def right_ones():
+    pairs = zip(served(), QUESTIONS, strict=True)
+    return sum(named == desk for named, (_, desk) in pairs)
+
+
+tests = """
+def test_same_answers_as_at_the_release(): assert served() == RECORDED
+def test_enough_answers_are_right(): assert right_ones() >= LEAST
+"""
 # In an f-string, {DESKS = } writes the name and its value.
-head = f"import os\nfrom openai import OpenAI\n{DESKS = }\n{QUESTIONS = }\n{LEAST = }\n"
-functions = (messages, desk_of, ask, test_enough_answers_are_right)
-text = head + "\n".join(map(inspect.getsource, functions))
+head = "import os\nfrom functools import cache\nfrom openai import OpenAI\n"
+head += f"{DESKS = }\n{QUESTIONS = }\n{RECORDED = }\n{LEAST = }\n"
+functions = (messages, desk_of, ask, served, right_ones)
+text = head + "\n".join(map(inspect.getsource, functions)) + tests
 size = (work / "test_desk.py").write_text(text, encoding="utf-8")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now we need a broken release. Templates are often edited by hand, so the second folder has the same weights, but its
-# template has *one space more* at the end.
+# Now we need a broken release. The second folder has the same weights, but its template has *one space more* at the
+# end.
 
 # %%
 loaded.save_pretrained(work / "desk-2")
@@ -224,8 +236,8 @@ files = edited.save_pretrained(work / "desk-2")
 # on this machine can reach.
 #
 # `service` runs the same command on a free port and yields its address. The server stops at the end of the `with`
-# block, even after an error, and also if the kernel of this notebook dies. It loads the model that a request names, so
-# it can serve both folders. We ask the 20 questions ourselves, and then pytest tests each folder.
+# block. It loads the model that a request names, so it can serve both folders. We ask the 20 questions ourselves, and
+# then pytest tests each folder.
 #
 # **Will one space too many cost a few answers, or most of them?**
 
@@ -233,7 +245,7 @@ files = edited.save_pretrained(work / "desk-2")
 os.environ["NO_PROXY"] = "127.0.0.1"  # a proxy cannot reach this machine's loopback
 os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so that pytest starts faster
 command = [sys.executable, "-m", "pytest", "--color=no", "test_desk.py"]
-questions, tested = [question for question, _ in QUESTIONS], {}
+tested = {}
 with service(work) as url:
     client = OpenAI(base_url=url, api_key="none", timeout=60)
     raw = [ask(client, "desk", question) for question in questions]
@@ -243,26 +255,25 @@ with service(work) as url:
         options = {"cwd": work, "env": env, "capture_output": True, "text": True}
         tested[name] = subprocess.run(command, **options)
 
-same = [desk_of(text) for text in raw] == answers(loaded, questions)
+same = [desk_of(text) for text in raw] == RECORDED
 course.claim("Over HTTP it names the same desks as in memory", same)
 for name, run in tested.items():
-    print(name, re.search(r"1 passed|\d+ of 20 right", run.stdout)[0], sep=": ")
+    print(name, re.search(r"\d passed|assert \d+ >= \d+", run.stdout)[0], sep=": ")
 print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The test stops the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
+# Both tests stop the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
 # began with a token that contains a space, such as ` Python`. If the prompt already ends with a space, the model has to
-# continue after a token that it never saw there. No error is raised and the weights are perfect, so no test of the
-# weights sees the fault. A test has to send its questions through the template that is shipped, and the surest way is to
-# ask the service.
+# continue after a token that it never saw there. No error is raised and the weights are perfect, so only a test that
+# goes through the shipped template sees the fault.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which number format?
 #
 # The weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
 # [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. We ask one question
-# at a time, without the server, and show the median and the slowest time, because a mean hides the requests that users
-# complain about. **Which format is the smallest, which the fastest, and does quality suffer?**
+# at a time, without the server, and show the median and the slowest time, because a mean hides slow requests. **Which
+# format is the smallest, which the fastest, and does quality suffer?**
 
 # %% tags=["nbval-ignore-output"]
 nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
@@ -281,9 +292,9 @@ for name, options in formats.items():
 pd.DataFrame(measured).T.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# bf16 halves the weights. The 4 bits come to 5 MB with their scales and not to an eighth of fp32, because the embedding
-# stays in fp32 and is a fifth of this small model. A model of 7 billion parameters takes about 28, 14 and 4 GB. No
-# format loses quality here, though 15 questions are too few to see a small loss.
+# bf16 halves the weights. In 4 bits the model takes 5 MB, not 2 (an eighth of 16), because the embedding, a fifth of
+# its parameters, stays in fp32. A model of 7 billion parameters takes about 28, 14 and 4 GB. No format loses quality
+# here, though 15 questions are too few to see a small loss.
 #
 # Fewer bits need not be faster. 4-bit weights are unpacked before each product, and bf16 is fast only if the processor
 # can multiply in it. So measure on the machine that will run the service.
@@ -291,10 +302,11 @@ pd.DataFrame(measured).T.round(1)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Other servers
 #
-# `transformers serve` is for few users. Without Python, people use llama.cpp or Ollama, which need the model as one
-# [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks an
-# adapter for each request, so nothing is merged. These commands are **not run here**. They assume a merged SmolLM2 in
-# the folder `tickets` and its adapter in `adapter`, because llama.cpp does not know the small tokenizer of this course.
+# `transformers serve` is the simplest to try. Without Python, people use llama.cpp or Ollama, which need the model as
+# one [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks
+# an adapter for each request, so nothing is merged. These commands are **not run here**. They assume that you have
+# tuned SmolLM2 on tickets, as in [lesson 12](12_a_real_model.ipynb), and saved the merged model in `tickets` and the
+# adapter in `adapter`.
 #
 # ```text
 # # llama.cpp: convert, store in about 4.8 bits a weight, serve   (not run here)
@@ -322,33 +334,11 @@ pd.DataFrame(measured).T.round(1)
 # front of them does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The model card
-#
-# A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
-# tested on, and where it fails. It is the `README.md` of the folder. Its head is for programs, such as the search of
-# the Hugging Face hub.
-
-# %%
-about = {"license": "mit", "language": "en", "model_name": "desk", "tags": ["lora"]}
-data = ModelCardData(base_model="tiny-qwen2", **about)
-text = f"""---
-{data.to_yaml()}
----
-- **For:** sorting English questions to the desks {", ".join(DESKS)}.
-- **Not for:** other languages, or answers that nobody can correct.
-- **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
-- **Tested:** on 75 held-out questions, {score}.
-- **Weak:** on questions that show no code in backticks (measured below).
-"""
-ModelCard(text).save(work / "desk" / "README.md")
-print(ModelCard.load(work / "desk" / "README.md").content)
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## See when the questions change
 #
-# After the release nobody tells you the right answers, so you cannot log accuracy. Log numbers that need no answer key,
-# and compare each week with the week of the release. If the questions change, which is called
-# [drift](glossary.md#drift), some of these numbers change too.
+# After the release nobody tells you the right answers. So log numbers that need no answer key, and compare each week
+# with the week of the release. If the questions change, which is called [drift](glossary.md#drift), some of these
+# numbers change too.
 #
 # Suppose that a new web form strips all backticks from the questions. Our log has the answer to each request and the
 # model's [confidence](glossary.md#confidence), the probability of the likeliest first token, which vLLM and llama.cpp
@@ -374,12 +364,36 @@ print("right of 75, which the service does not know:", truth)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No answer is `unknown` and the model is nearly as confident as before, although it now sends ten questions more to the
-# wrong desk. Only the *shares of the answers* show the change, because the desk for everything else gets more. This is
-# the shortcut of lesson 1, where backticks told the model that a question is about Rust.
+# wrong desk. Only the *shares of the answers* show the change, because the desk for everything else gets more. For Rust
+# this is the shortcut of lesson 1, where backticks told the model that a question is about Rust; but Python loses as
+# much.
 #
-# Between two weeks of 75 questions a shift like this may be chance, but not between weeks of thousands. It shows that
-# something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand, count the right
-# answers, and add them to the test.
+# Between two weeks of 75 questions a shift like this may be chance, but not between weeks of thousands: give the counts
+# of both weeks to `scipy.stats.chi2_contingency`, and look closer when its p-value falls below, say, 0.01. It shows
+# that something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand, count the
+# right answers, and add them to the test.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## The model card
+#
+# A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
+# tested on, and where it fails. It is the folder's `README.md`, and its head is for programs, such as the search of the
+# Hugging Face hub.
+
+# %%
+about = {"license": "mit", "language": "en", "model_name": "desk", "tags": ["lora"]}
+data = ModelCardData(base_model="tiny-qwen2", **about)
+text = f"""---
+{data.to_yaml()}
+---
+- **For:** sorting English questions to the desks {", ".join(DESKS)}.
+- **Not for:** other languages, or answers that nobody can correct.
+- **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
+- **Tested:** on 75 held-out questions, {score}. Two `if`s get 66.
+- **Weak:** without backticks around code {truth[1]} of the 75 are right.
+"""
+ModelCard(text).save(work / "desk" / "README.md")
+print(ModelCard.load(work / "desk" / "README.md").content)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_345, 244_500, 74),
     "tests": (15_950, 769_500, 118),
 }
-LESSON_LINES = 9_205
+LESSON_LINES = 9_226
 MOST_NAMES = 51
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (16, 2_535), "tlkit.reports.charts": (4, 450)}

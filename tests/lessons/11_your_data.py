@@ -1,3 +1,5 @@
+from trl.chat_template_utils import get_training_chat_template
+
 assert [len(table) for table in (tracker, chat, instructions, export)] == [40, 26, 26, 21]
 assert steps == [
     ("as read", 0, 113),
@@ -52,8 +54,14 @@ assert (lengths.min(), lengths.max()) == (97, 247) and round(100 * (1 - real.flo
 assert 7 * (len(tokenizer(log).input_ids) - lengths.max()) > lengths.sum()
 
 assert noticed["answer cut away"][0] == "no answer" and "no end token" in noticed["answer cut away"]
-assert [noticed[name] for name in list(noticed)[2:]] == [["no end token"], ["not three messages"], ["padding learned"]]
+assert [noticed[name] for name in list(noticed)[2:5]] == [["no end token"], ["not three messages"], ["prompt learned"]]
+assert noticed["padding learned"] == ["prompt learned", "padding learned"]
 assert noticed["nothing"] == []
+try:
+    marked = get_training_chat_template(tokenizer) is None
+except ValueError:  # the template of the page has no {% generation %}
+    marked = False
+assert not marked
 
 assert (ready["train"].num_rows, ready["test"].num_rows) == (68, 20)
 assert set(ready["test"]["writer"]) == {"w03", "w10"} and not {"w03", "w10"} & set(ready["train"]["writer"])

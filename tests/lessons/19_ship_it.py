@@ -1,4 +1,5 @@
 from openai import APIConnectionError
+from scipy.stats import chi2_contingency
 
 assert len(held_out) == 75 and right == 69 and score == "69 of 75 right: 92% (84% to 96%)" and equal == len(pairs) == 98
 
@@ -21,7 +22,7 @@ assert drops == {20: 23, 75: 11, 300: 5, 1000: 3} and binom.cdf(15, 20, 0.7) < 0
 
 # One folder passed, and the other gave no answer that can be used; nobody serves any more.
 assert tested["desk"].returncode == 0 and tested["desk-2"].returncode == 1
-assert "AssertionError: 0 of 20 right" in tested["desk-2"].stdout and desk_of(broken) == "unknown"
+assert "2 passed" in tested["desk"].stdout and "2 failed" in tested["desk-2"].stdout and desk_of(broken) == "unknown"
 try:
     OpenAI(base_url=url, api_key="none", max_retries=0, timeout=5).models.list()
     served = True
@@ -42,9 +43,18 @@ embedding = loaded.get_input_embeddings().weight.numel()
 assert round(100 * embedding / loaded.num_parameters()) in (19, 20)
 
 card = ModelCard.load(work / "desk" / "README.md")
-assert card.data.license == "mit" and "69 of 75" in card.text
+assert card.data.license == "mit" and "69 of 75" in card.text and f"{truth[1]} of the 75" in card.text
+
+# The two `if`s of lesson 1 on the same questions; without the adapter the logits are far away.
+ifs = ["Python" if "Python" in question else "Rust" if "`" in question else "other" for question in held_out.question]
+assert (held_out.desk == ifs).sum() == 66 > 75 * low
+base = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+with torch.no_grad():
+    assert (base(**batch).logits - beside).abs().max() > 2
 
 # The release and the new form.
 assert truth[0] == 69 and 57 <= truth[1] <= 61 and "unknown" not in weeks.index
 change = weeks["new form"] - weeks["release"]
-assert abs(change["confidence"]) < 0.05 and 0.08 < change["other"] < 0.2
+assert abs(change["confidence"]) < 0.05 and 0.08 < change["other"] < 0.2 and -0.1 < change["Python"] < -0.04
+per_week = (75 * weeks.drop("confidence")).round().to_numpy()
+assert chi2_contingency(per_week).pvalue > 0.05 and chi2_contingency(40 * per_week).pvalue < 0.001

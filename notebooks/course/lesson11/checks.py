@@ -25,19 +25,19 @@ TRAIN = [
 
 def _places(given, *arguments):
     if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-        raise Wrong(f"a list of places is asked for, and this is {kind(given)}.")
+        raise Wrong(f"a list of positions is asked for, and this is {kind(given)}.")
     given = list(given)
     if not all(isinstance(one, int) and not isinstance(one, bool) for one in given):
-        raise Wrong("places are whole numbers, counted from 0, and there is something else in the list.")
+        raise Wrong("positions are whole numbers, counted from 0, and there is something else in the list.")
     return sorted(given)
 
 
 leaks = function_exercise(
     "ex11_1",
-    "the list of places for five pairs of training and test texts",
-    "Write a function that returns the set of all runs of n words of one text, as `runs` does in the lesson.",
-    "Collect the runs of all training texts in one set. A test text leaks if it shares a run with that set: `a & b`.",
-    "`seen = set().union(*(runs(text, n) for text in train))`, then `[at for at, text in enumerate(test) if ...]`.",
+    "the list of positions for five pairs of training and test texts",
+    "Write a function that returns the set of all n-grams of one text, as `ngrams` does in the lesson.",
+    "Collect the n-grams of all training texts in one set. A test text leaks if it shares one with that set: `a & b`.",
+    "`seen = set().union(*(ngrams(text, n) for text in train))`, then `[at for at, text in enumerate(test) if ...]`.",
     right=_leaks,
     cases=(
         ("for a copy and two other texts", TRAIN, [TRAIN[1], "it is slow", "no idea what happened to my data"], 4),
@@ -47,8 +47,8 @@ leaks = function_exercise(
             ["nothing of that kind here", "Again: the Parser panics on an empty file, every time. Anybody?"],
             4,
         ),
-        ("for texts that share words, but no run", TRAIN, ["on every file the empty parser panics with a flag"], 4),
-        ("for a longer run", TRAIN, ["Build fails on Windows for me", "a build fails on Windows with a shrug"], 6),
+        ("for texts that share words, but no n-gram", TRAIN, ["on every file the empty parser panics with a flag"], 4),
+        ("for a longer n-gram", TRAIN, ["Build fails on Windows for me", "a build fails on Windows with a shrug"], 6),
         ("for a text of fewer than n words", TRAIN, ["add a flag", "please add a flag now"], 4),
     ),
     mistakes={
@@ -56,8 +56,8 @@ leaks = function_exercise(
             _leaks, words=str.split
         ),
         "only equal texts are found; a text that was changed a little leaks as well.": partial(_leaks, some=False),
-        "these are places in the training texts; those in the test are asked for.": partial(_leaks, swapped=True),
-        "the length of the runs is always 4; it is n that is asked for.": (
+        "these are positions in the training texts; those in the test are asked for.": partial(_leaks, swapped=True),
+        "the length of the n-grams is always 4; it is n that is asked for.": (
             lambda train, test, n: _leaks(train, test, 4)
         ),
         "texts that share words are in the list, though no n of them stand in the same order.": (

@@ -58,7 +58,7 @@ def _unguarded(text, kinds):
 WRONG = {
     "ex11_1": [
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
-        (lambda train, test, n: len(test), "a list of places is asked for"),
+        (lambda train, test, n: len(test), "a list of positions is asked for"),
     ],
     "ex12_1": [
         (lambda options: max(options), "a place, counted from 0"),
