@@ -24,25 +24,14 @@ class Corpus:
     """Documents in three splits; no document is in two of them, however its white space differs.
 
     A document is a text, or an object whose `str` is one (a conversation, a text with its class).
-
-    Args:
-        name: what was asked for: a bundled corpus, or a path.
-        train: documents to train on.
-        validation: documents to choose settings with.
-        test: documents to score once.
-        duplicates: documents left out because an earlier one has the same words.
-        empty: documents left out because there is no word in them.
-
-    Raises:
-        ValueError: where a document is in two splits.
     """
 
-    name: str
+    name: str  # a bundled corpus, or a path
     train: tuple[str, ...]
-    validation: tuple[str, ...]
-    test: tuple[str, ...]
-    duplicates: int = 0
-    empty: int = 0
+    validation: tuple[str, ...]  # to choose settings with
+    test: tuple[str, ...]  # to score once
+    duplicates: int = 0  # left out because an earlier document has the same words
+    empty: int = 0  # left out because there is no word in them
 
     def __post_init__(self):
         owner = {}

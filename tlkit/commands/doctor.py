@@ -32,24 +32,25 @@ Finding = tuple[str, str, str]  # OK, WARN (lessons run, but …) or FAIL; what 
 def doctor() -> Outcome:
     """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
     setup()
-    findings = examine()
-    lines = []
-    for one in findings:
-        mend = f". To mend it: {one['fix']}" if one["fix"] else ""
-        lines.append(f"[{one['status']}] {one['check']}: {one['found']}{mend}")
-    return Outcome(findings, "\n".join(lines), int(any(one["status"] == "FAIL" for one in findings)))
+    rows = examine()
+    lines = [f"[{row['status']}] {row['check']}: {row['found']}{_mended_by(row['fix'])}" for row in rows]
+    return Outcome(rows, "\n".join(lines), int(any(row["status"] == "FAIL" for row in rows)))
 
 
 def examine() -> list[dict[str, str]]:
     """Make every check; one that breaks is a FAIL, and the others go on."""
-    findings = []
+    rows = []
     for name, check in CHECKS.items():
         try:
-            status, found, fix = check()
+            finding = check()
         except (RuntimeError, ValueError, OSError, ImportError, KeyError) as error:
-            status, found, fix = "FAIL", f"{type(error).__name__}: {error}", INSTALL
-        findings.append({"check": name, "status": status, "found": found, "fix": fix})
-    return findings
+            finding = ("FAIL", f"{type(error).__name__}: {error}", INSTALL)
+        rows.append(dict(zip(("check", "status", "found", "fix"), (name, *finding), strict=True)))
+    return rows
+
+
+def _mended_by(fix: str) -> str:
+    return f". To mend it: {fix}" if fix else ""
 
 
 def packages() -> Finding:

@@ -20,23 +20,14 @@ MESSAGE_KEYS = ("role", "content", "weight", "train")
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages in turn, the last one an answer.
-
-    Attributes:
-        id: names it in messages.
-        messages: pairs of role and content.
-        topic: what it is about; empty where the file does not say.
-        form: what kind of answer is asked for; empty where the file does not say.
-        only_read: places of answers that are not learned.
-        tools: functions that may be called, each a description in JSON.
-    """
+    """Messages in turn, the last one an answer."""
 
     id: str
-    messages: tuple[tuple[str, str], ...]
-    topic: str = ""
-    form: str = ""
-    only_read: frozenset[int] = frozenset()
-    tools: tuple[str, ...] = ()
+    messages: tuple[tuple[str, str], ...]  # pairs of role and content
+    topic: str = ""  # what it is about; empty where the file does not say
+    form: str = ""  # what kind of answer is asked for; empty where the file does not say
+    only_read: frozenset[int] = frozenset()  # places of answers that are not learned
+    tools: tuple[str, ...] = ()  # functions that may be called, each a description in JSON
 
     def __str__(self) -> str:
         return "\n".join(content for _, content in self.messages)

