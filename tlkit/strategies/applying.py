@@ -8,7 +8,7 @@ from tlkit.models.adapters import adapter_names, class_head, in_four_bits, refus
 from tlkit.models.groups import groups_of
 from tlkit.strategies.peft_methods import ALL
 from tlkit.strategies.plugins import call_strategy
-from tlkit.strategies.reading import passed_over, read_adapted
+from tlkit.strategies.reading import left_unpacked, passed_over, read_adapted
 from tlkit.strategies.registry import FAMILIES, check_strategy
 from tlkit.strategies.report import StrategyReport, describe
 
@@ -68,6 +68,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
     if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         observations = (*passed_over(adapted), *observations)
+    if in_four_bits(adapted):
+        observations = (*left_unpacked(adapted), *observations)
     return replace(report, observations=observations)
 
 

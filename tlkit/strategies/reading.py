@@ -66,3 +66,15 @@ def passed_over(adapted: nn.Module) -> tuple[str, ...]:
     return (
         f"peft puts no adapter beside {sum(sizes.values()):,} of the blocks' {total:,} values ({next(iter(sizes))}, …)",
     )
+
+
+def left_unpacked(adapted: nn.Module) -> tuple[str, ...]:
+    """A sentence where matrices of the blocks, often those of experts, stay as large as they were beside 4-bit ones."""
+    names = adapter_names(adapted)
+    added = {id(p) for name, p in adapted.named_parameters() if name in names}
+    blocks = [(n, p) for n, p in find_blocks(adapted.get_base_model()).named_parameters() if id(p) not in added]
+    whole = {name: p.numel() for name, p in blocks if p.dim() > 1 and logical_size(p) == p.numel()}
+    if not whole:
+        return ()
+    share = sum(whole.values()) / sum(logical_size(p) for _, p in blocks)
+    return (f"{share:.0%} of the blocks' values are not packed in 4 bits ({max(whole, key=whole.get)}, …)",)

@@ -481,11 +481,11 @@ def test_doubts_about_a_strategy_are_printed_and_kept(experts, tmp_path, capsys)
     """Most parameters of a mixture are in no linear layer."""
     text, run, out = tmp_path / "text.txt", tmp_path / "run", tmp_path / "out"
     text.write_text("\n\n".join(f"Fact {n}: a boat of {n} planks floats, and one of {n + 1} does." for n in range(30)))
-    (doubt,) = apply_strategy(load_model(experts).model, "vera").doubts
-    line = ["train", "--model", experts, "--corpus", str(text), "--strategy", "vera", "--learning-rate", "1e-3"]
+    (doubt,) = apply_strategy(load_model(experts).model, "qlora").doubts
+    line = ["train", "--model", experts, "--corpus", str(text), "--strategy", "qlora", "--learning-rate", "1e-3"]
     assert main([*line, "--max-steps", "1", "--sequence-length", "32", "--output", str(run)]) == 0
     assert doubt in capsys.readouterr().out and doubt in (run / "run.yaml").read_text()
-    settings = ComparisonSettings(corpus=str(text), learning_rates=GIVEN | {"vera": 1e-3}, seeds=1, block_size=32)
+    settings = ComparisonSettings(corpus=str(text), learning_rates=GIVEN | {"qlora": 1e-3}, seeds=1, block_size=32)
     for _ in ("carried out", "read from what is finished"):
-        made = compare(experts, ["vera"], profile=PROFILE, settings=settings, output=out)
-        assert made.provenance["doubts"] == {"vera": doubt}
+        made = compare(experts, ["qlora"], profile=PROFILE, settings=settings, output=out)
+        assert made.provenance["doubts"] == {"qlora": doubt}
