@@ -47,11 +47,11 @@ def new_model():  # the file is in fp16, too coarse for the small steps of train
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The schedule of a run
 #
-# With [AdamW](glossary.md#adamw), the learning rate says roughly how far one parameter moves in a step, and this rate
-# changes during a run. AdamW divides by averages that rest on few batches at first, so early steps are erratic.
-# Therefore the rate rises over the first tenth of the steps, the *warm-up*. Afterwards it falls along half a cosine, so
-# that the last steps only make small corrections. The learning rate that people quote is the highest one. `factor` says
-# which share of it a step uses. Here is a run of 40 steps:
+# With [AdamW](glossary.md#adamw), the learning rate is roughly how far a parameter moves in one step. It is not the
+# same in every step. In the first step every parameter moves by the full rate (lesson 2), and AdamW's averages rest on
+# few batches at first, so early steps are erratic. Therefore the rate rises over the first tenth of the steps, the
+# *warm-up*. Afterwards it falls along half a cosine, so that the last steps only make small corrections. The learning
+# rate that people quote is the highest one. `factor` says which share of it a step uses. Here is a run of 40 steps:
 
 
 # %%
@@ -117,7 +117,7 @@ print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The loop runs, but these two losses cannot be compared, because each batch is other text. To compare models, score
 # them on the same passages. Each is read alone, after one end-of-text token, and only its first 128 tokens count, to
-# save time. So these perplexities differ a little from those of lesson 3. We keep one row for each passage, as we
+# save time. So do not compare these perplexities with those of lesson 3. We keep one row for each passage, as we
 # resample passages later.
 
 
@@ -141,16 +141,17 @@ def mean_loss(scored):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Search for the learning rate
 #
-# No formula gives the best rate. It depends on the model, on the method and on the length of the run, so you have to
-# try. Four rules make such a search sound:
+# The best rate depends on the model, on the method and on the length of the run, so you have to try. Four rules make
+# such a search sound:
 #
 # 1. **A log grid.** Rates differ by factors, so try 1e-4, 3e-4, 1e-3 and not 1e-4, 2e-4, 3e-4.
 # 2. **Validation text.** The best of several scores is partly luck, so the text that chose it cannot judge it.
 # 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs of the search are short: eight steps. Our loop goes on at the upper border only; in the
-# exercise you write the rule for both. **Which of the first three rates wins, and is the search done then?**
+# To save time, the runs of the search are short: eight steps, which leaves nothing of the warm-up, as its one step
+# already has the full rate. The cell below adds a higher rate as long as the highest one wins. It does not look below
+# the lowest; that you write in the exercise. **Which of the first three rates wins, and is the search done then?**
 
 
 # %%
@@ -199,15 +200,15 @@ worse_by.round(2)
 course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axis=None))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Within one seed all rates see the same batches in the same order. So each column of this table compares like with
-# like: it says by how many nats per token a rate is worse than the best one. The nearest rate, 3e-4, is worse by 0.11
-# to 0.14. From seed to seed the loss of a single rate moves about as much, by up to 0.12 nats. Therefore compare rates
+# Within one seed all rates see the same batches in the same order. So read the table column by column: each number says
+# by how many nats per token a rate is worse than 0.001 with the same seed. The nearest rate, 3e-4, is worse by 0.11 to
+# 0.14. From seed to seed the loss of a single rate moves about as much, by up to 0.12 nats. Therefore compare rates
 # within a seed, never the run of one seed with that of another.
 #
 # The search has a limit, because its runs are short and longer runs often prefer a lower rate. The course has a record
-# of eight rates on four times as much text (`data/sweeps/tiny/rates.csv`). There, too, 0.001 is best, with a validation
-# perplexity of 78, while 0.005 ends at 139, 0.01 at 271 and 0.02 at 3,396. Before you train for thousands of steps,
-# search again with runs of a useful length.
+# of eight rates on four times as much text (`data/sweeps/tiny/rates.csv`). There 0.001 is still best, with a validation
+# perplexity of 78. Its neighbours 0.0005 and 0.002 end at 87 and 83, while 0.01 ends at 271 and 0.02 at 3,396. Before
+# you train for thousands of steps, search again with runs of a useful length.
 #
 # Later lessons train other parameters, which need other rates; most of the tuned rates that they name come from this
 # record. For a model of some billion parameters, people begin the grid of full fine-tuning near 1e-5.
@@ -262,8 +263,8 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model is better at Rust and worse at what it could do before, and neither interval contains zero. A likely reason
-# for the loss is that both abilities are stored in the same parameters. The gradient says what would lower the loss on
-# a batch of Rust, and nothing in it protects the older text. This is [*catastrophic
+# is that both abilities are stored in the same parameters. The gradient says what would lower the loss on a batch of
+# Rust, and nothing in it protects the older text. This is [*catastrophic
 # forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al. below).
 #
 # The test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would
@@ -325,14 +326,14 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Your loop showed that epoch 1 was best. But it went on training, so the weights of epoch 1 are lost. At work,
-# `Trainer` keeps them. It is your loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a
-# folder on disk with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new
-# best loss, which is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the
-# best checkpoint.
+# Your loop went on after epoch 1, so the weights of the best epoch are lost. At work, `Trainer` keeps them. It is your
+# loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder on disk with the state of
+# a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is called [early
+# stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. Small differences remain; its warm-up, for example, begins at a rate of zero.
+# So we set all four. (A share as `warmup_steps` needs version 5 of transformers.) Small differences remain; its
+# warm-up, for example, begins at a rate of zero.
 #
 # The run is that of the last section, with the batches in another order. The eight deciding passages are packed into
 # blocks here, so their loss is not quite the same number. **After which epoch will it stop?**
@@ -366,7 +367,8 @@ for entry in trainer.state.log_history:
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It stopped after epoch 2 and went back to epoch 1. (Leave out `use_cpu=True` if you have a GPU. Texts of different
 # lengths need padding and a collator, as in [lesson 11](11_your_data.ipynb).) Now write the model and its tokenizer
-# into a folder of your own, load the model from there as anybody else would, and score it on the judging passages.
+# into a folder (here a temporary one), load the model from there as anybody else would, and score it on the judging
+# passages.
 
 # %%
 folder = mkdtemp()
@@ -389,15 +391,16 @@ for name, one in {"untouched": untouched, "epoch 6": model, "saved": kept}.items
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model of epoch 6 recites its training sentence word by word. The saved one writes something of its own, and it is
-# wrong: a model of this size does not learn Rust from 25 sentences. But it predicts unseen text about Rust better than
-# before, and the one that knows the sentences by heart predicts it worse.
+# wrong: a model of this size does not learn Rust from 25 sentences. But the saved model predicts unseen text about Rust
+# better than before training, and the model of epoch 6 predicts it worse.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Search the learning rate on a log grid with validation text, go on while the best rate is at the border, and touch
 #   the test text once.
-# - Full fine-tuning adapts well and forgets, because the same parameters serve old and new text. Measure both.
+# - Full fine-tuning learns the new text and forgets some of the old, because the same parameters serve both. Measure
+#   both.
 # - On too little text the validation loss turns while the training loss falls. Let `Trainer` keep the best checkpoint,
 #   and judge it by paired differences on text that did not choose it.
 #

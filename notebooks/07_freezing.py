@@ -5,7 +5,7 @@
 #
 # To [freeze](glossary.md#freezing) a parameter means that it gets no gradient and the optimizer leaves it alone. In
 # PyTorch that is one line, `block.requires_grad_(False)`, so it looks like the cheapest way to fine-tune: freeze half
-# of the model and do half of the work. Freezing half of the blocks saves far less. In this lesson you find out why,
+# of the model and do half of the work. But freezing half of the blocks saves only 12%. In this lesson you find out why,
 # take a published recipe apart, and end with an answer to a plain question: what do I freeze?
 #
 # **You will be able to**
@@ -54,8 +54,8 @@ def new_model():
 #
 # $$Y = X W^\top \qquad \frac{\partial L}{\partial X} = G\, W \qquad \frac{\partial L}{\partial W} = G^\top X$$
 #
-# The first is the forward pass. The layer below needs the second, and the optimizer needs the third. Autograd computes
-# exactly these:
+# The first is the forward pass, in which each row of $Y$ is $W$ times a row of $X$. The layer below needs the second,
+# and the optimizer needs the third. Autograd computes exactly these:
 
 # %%
 X = torch.randn(512, 192, requires_grad=True)  # 4 x 128 tokens, width 192
@@ -78,6 +78,8 @@ torch.testing.assert_close((G @ W, G.T @ X), (for_X, for_W), rtol=1e-4, atol=1e-
 # | `freeze_lower` | blocks 0 to 3 |
 # | `upper_half` | blocks 0 to 3, and the embedding below them |
 # | `freeze_embeddings` | the embedding alone |
+# | `last_blocks` | all but blocks 6 and 7 |
+# | `last_layers` | the same, but all norms are trained |
 #
 # **Which products are left in the first two?**
 
@@ -98,11 +100,13 @@ products_chart(models, "Four frozen blocks save one product each, or two")
 #
 # Apart from the linear layers, only attention costs much arithmetic. It multiplies queries by keys, and the result by
 # values. Each of these two products takes $2 T t d$ operations in a batch of sequences of $t$ tokens, where $d$ is the
-# width of all heads together. No weights are involved, so backpropagation needs two more products for each of them, or
-# none.
+# width of all heads together. Attention has no weights of its own, so backpropagation needs two more products for each
+# of these two, one for each factor, or none if nothing below is trained.
 #
-# The next function goes through the model from bottom to top and adds up the products that a step needs. `below` says
-# whether anything up to this layer is trained, so whether the gradient has to arrive here at all.
+# The next function goes through the model from bottom to top and adds up the products that a step needs. `below` is
+# true if this layer or any under it is trained, that is, if the gradient has to come down to here. (The function is
+# right if a block is frozen or has its norms trained, as here. For BitFit or LoRA it counts a product too many in the
+# lowest block.)
 
 
 # %%
@@ -164,16 +168,16 @@ print((100 * fastest / fastest["full"]).round().to_string())
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing half of the blocks leaves 88% of the arithmetic. Four of eight blocks lose one product of three, and the head
 # and attention cost as much as before. With the embedding frozen too, 67% is left, because backpropagation now stops
-# half way. Frozen alone, the embedding saves only the head's third product. The measured time, also in percent of
-# `full`, roughly follows the count.
+# half way. Frozen alone, the embedding saves only the head's third product. The times, also in percent of `full`,
+# repeat this only roughly: in so short a measurement a small saving is within the noise.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was in 29,865,088?
 #
-# The other way to freeze is to train only the top. A published report on Qwen2-0.5B counted, for its cheapest strategy,
-# "last 2 layers + head, 29,865,088 trainable parameters". You can check such a number without weights, because on the
-# *meta device* a model has names and shapes, but no numbers. **Can the head be in it? And if you take two blocks away,
-# what is left over?**
+# The other way to freeze is to train only the top. A published report on Qwen2-0.5B (of the experiment that [lesson
+# 16](16_autopsy.ipynb) takes apart) counted, for its cheapest strategy, "last 2 layers + head, 29,865,088 trainable
+# parameters". You can check such a number without weights, because on the *meta device* a model has names and shapes,
+# but no numbers. **Can the head be in it? And if you take two blocks away, what is left over?**
 
 # %%
 qwen = tl.meta_model("qwen2-0.5b")
@@ -190,8 +194,8 @@ course.claim("Two blocks and all norms: 29,865,088", sum(sizes) == 29_865_088)
 # embedding. The rest is 45 vectors of 896: in each of the 22 other blocks a norm before attention and one before the
 # MLP, and the final norm. So the program presumably trained every parameter with "norm" in its name.
 #
-# Does a rest of 0.1% matter? Build both versions on the bundled model and look at the products. `last_blocks` trains
-# the last two blocks only, and `last_layers` is the published recipe.
+# Does a rest of 0.1% matter? We build both versions on the bundled model: `last_blocks` trains the last two blocks
+# only, and `last_layers` is the published recipe.
 
 
 # %%
@@ -212,21 +216,20 @@ products_chart(pair, "To reach a norm in block 0, the gradient passes everything
 # Backpropagation goes down to the lowest trained parameter, however small it is. So select modules, such as
 # `model.model.layers[-2:]`, and not text in names.
 #
-# Text in names has a second trap. To freeze blocks 0 to 11, another published program looked for `layers.0` to
+# Text in names has a second trap. To freeze blocks 0 to 11, the program of that experiment looked for `layers.0` to
 # `layers.11`. But `layers.1` is also in `layers.12` to `layers.19`, and `layers.2` in `layers.20` to `layers.23`, so it
 # froze all 24 blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do I freeze?
 #
-# Now put the price and the result of all six side by side. `peak_mb` makes two steps of AdamW and keeps the largest
-# sum of bytes in live tensors. The perplexities come from a recorded comparison: each strategy was trained on 200 Rust
-# passages with three seeds, at the best rate of its own search, and scored on 40 test documents. (The searches were not
-# of equal size, so a difference of one or two percent may come from them.) Before training the perplexity was 126, and
-# `full` ended at 53.
+# Now compare price and result of all six. `peak_mb` makes two steps of AdamW and keeps the largest sum of bytes in live
+# tensors. The perplexities come from a recorded comparison: each strategy was trained on 200 Rust passages with three
+# seeds, at the best rate of its own search, and scored on 40 test documents. (A difference of one or two percent may
+# come from searches of unequal size.) Before training the perplexity was 126, and `full` ended at 53.
 #
-# We subtract losses document by document, and every document counts the same; `higher` turns the mean difference and
-# its 95% interval into percent of perplexity. **Which strategy would you take if a step should cost a third less?**
+# We subtract losses document by document; `higher` turns the mean difference and its 95% interval into percent of
+# perplexity. **Which strategy would you take if a step should cost a third less?**
 
 
 # %%
@@ -259,8 +262,8 @@ table.insert(0, "FLOPs, %", (100 * flops / flops["full"]).round())
 table.insert(
     1, "peak MB", [round(peak_mb(m, input_ids=batch)) for m in models.values()]
 )
-with_norms = "{:.1f}% ({:.1f} to {:.1f})".format(*higher("last_blocks", "last_layers"))
-print("last_blocks above last_layers:", with_norms)
+for two in (("last_blocks", "last_layers"), ("last_layers", "upper_half")):
+    print("{} above {}: {:.1f}% ({:.1f} to {:.1f})".format(*two, *higher(*two)))
 table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -273,12 +276,13 @@ table.round(1)
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 16%
 #   higher. With the norms (`last_layers`) the result is better: `last_blocks` ends 4.0% (2.7 to 5.3) above it. But the
 #   gradient then has to reach block 0 and every block keeps its activations, which costs 76% and 72%. For less than
-#   that you get `upper_half`, which ends lower.
+#   that you get `upper_half`, and `last_layers` ends 2.3% (1.1 to 3.4) above it.
 #
-# The arithmetic holds for every model of this form. The perplexities come from one small model and one text, and their
-# intervals cover only the choice of documents, so do not rank the three strategies at 7 to 9%. (For comparison: LoRA on
-# all layers takes 74% of the arithmetic and ended 19% above `full` in [lesson 5](05_lora.ipynb). Its advantage is the
-# small file.)
+# The way of counting holds for every model of this form, but the percentages depend on its shapes: here a fifth of the
+# parameters are in the head, and in a model of 7 billion a few percent. The perplexities come from one small model and
+# one text, and their intervals cover only the choice of documents, so do not rank the three strategies at 7 to 9%. For
+# comparison: LoRA on all layers takes 74% of the arithmetic and ended 19% above `full` in [lesson 5](05_lora.ipynb), so
+# here every kind of freezing beats it. LoRA's advantage is the small file.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run the frozen part once
@@ -322,12 +326,12 @@ print(f"peak from the store: {peak_mb(top, inputs_embeds=stored[:4]):.0f} MB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # From the store a step of `last_blocks` takes 32% of the arithmetic of `full` instead of 53%. More than a third of that
-# is the head, which every step passes forwards and backwards. Afterwards put the trained blocks back into a whole
-# model: `new.model.layers = new.model.layers[:6] + top.model.layers`.
+# is the head of our small model, which every step passes forwards and backwards. Afterwards put the trained blocks back
+# into a whole model: `new.model.layers = new.model.layers[:6] + top.model.layers`.
 #
-# The store has a price: for Qwen2-0.5B in fp32 it takes 3.6 kB a token, or 3.6 GB for a million tokens, and it pays
-# from the second epoch on. It is only right if the frozen part always computes the same, on the same text and without
-# random elements such as dropout.
+# The store has a price: for Qwen2-0.5B in fp32 it takes 3.6 GB for a million tokens, and it pays from the second epoch
+# on. It is only right if the frozen part always computes the same, on the same text and without random elements such as
+# dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A trap in peft
@@ -336,9 +340,9 @@ print(f"peak from the store: {peak_mb(top, inputs_embeds=stored[:4]):.0f} MB")
 # embedding, beside LoRA. peft has an option for this: `modules_to_save` makes a copy of a whole layer and trains the
 # copy with the adapter.
 #
-# Let us add a token that marks the end of a sentence. In the training text it replaces whatever follows a full stop,
-# and afterwards we count how often the model predicts it after a full stop of held-out text. **What becomes of a tied
-# head when the embedding is replaced by a copy?**
+# Let us add a token that replaces whatever follows a full stop in the training text, and afterwards count how often the
+# model predicts it after a full stop of held-out text. **What becomes of a tied head when the embedding is replaced by
+# a copy?**
 
 # %%
 full_stop, end = tokenizer(".").input_ids[0], len(tokenizer)
@@ -356,7 +360,8 @@ def says_end(**tying):
     model = new_model()
     model.resize_token_embeddings(end + 1)
     model = get_peft_model(model, LoraConfig(**layers, **tying))
-    train(model, {"input_ids": marked, "labels": marked}, epochs=1, rate=1e-2)
+    falling = train(model, {"input_ids": marked, "labels": marked}, epochs=1, rate=1e-2)
+    print(f"first loss {falling[0]:.1f}, last loss {falling[-1]:.1f}")
     with torch.no_grad():
         best = model(input_ids=held_out).logits.argmax(-1)  # after each token
     return (best[held_out == full_stop] == end).float().mean().item()
@@ -367,13 +372,15 @@ print(f"by default: {default:.0%}, with ensure_weight_tying: {tied:.0%}")
 course.claim("By default the new token is never the likeliest", default == 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By default peft trains the copy at the bottom, and the head keeps the old table. A new row starts near the mean of all
-# others, so its logit starts near the mean of all logits for *every* hidden state, and a mean is never the largest.
-# Only training that row of the *head* can change this.
+# By default peft trains the copy at the bottom, and the head keeps the old table. `resize_token_embeddings` starts the
+# new row near the mean of all others. Its logit is then near the mean of all logits, whatever the text, and so never
+# the largest. It can become the largest only if that row of the *head* is trained.
 #
-# Nothing fails: the loss falls, and the model never says the new token. For an end token this means that the model
-# never stops. peft warns that the layers are tied, but not of this consequence. With `ensure_weight_tying=True` (peft
-# 0.18 or newer) there is still one table. `model.config.tie_word_embeddings` tells you whether your model has one.
+# Nothing fails: by default the loss falls, and the model never says the new token. For an end token this means that the
+# model never stops. peft warns that the layers are tied, but not of this consequence. With `ensure_weight_tying=True`
+# (peft 0.18 or newer) there is still one table, and the model says the token. (Its loss rises here, because 0.01 is a
+# high rate for a head; at half of it the loss falls, but one epoch is too short.) `model.config.tie_word_embeddings`
+# tells you whether your model has one.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

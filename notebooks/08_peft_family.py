@@ -61,11 +61,11 @@ pictures.family_picture()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **LoRA, DoRA, VeRA** add a product of thin matrices to $W$: $A$ has shape ($r$, in) and $B$ (out, $r$). DoRA then
 #   scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, which is trained as well, one number for each
-#   output. So it learns the direction and the length of a row apart. VeRA draws $A$ and $B$ at random, freezes them,
-#   and trains only the vectors $d$ ($r$) and $e$ (out).
-# - **IA3 and OFT** multiply. IA3 trains a vector $\ell$ of factors. In a Qwen2 peft gives the layers for queries and
-#   values one for each output, as in the panel, and the MLP's last layer one for each *input*, $h = W(\ell \odot x) +
-#   b$. ($\odot$ multiplies element by element.) OFT's $R$ rotates small groups of inputs, each by its own rotation.
+#   output. It starts as the length of that row of $W$. So DoRA learns the direction and the length of a row apart. VeRA
+#   draws $A$ and $B$ at random, freezes them, and trains only the vectors $d$ ($r$) and $e$ (out).
+# - **IA3 and OFT** multiply. IA3 trains a vector $\ell$ of factors. In a Qwen2, peft gives `q_proj` and `v_proj` one
+#   factor for each output, as in the panel, and the MLP's `down_proj` one for each *input*: $h = W(\ell \odot x) + b$.
+#   ($\odot$ multiplies element by element.) OFT's $R$ rotates small groups of inputs, each by its own rotation.
 # - **BitFit and LN tuning** add nothing. They train the biases, or the scales $\gamma$ of the norms.
 # - **Prompt and prefix tuning** leave all layers alone. They put $k$ trained vectors $p_i$ before the embedded text, or
 #   trained keys and values $P_K$ and $P_V$ before those of the text, in every block.
@@ -111,13 +111,12 @@ share = flops(model) / all_flops
 print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lowest bias is in block 0. So the forward pass runs through the whole model, and so does the gradient on its way
-# down. Of lesson 7's three products in a linear layer, only the third is saved, that of the weights. (Attention has no
-# weights and saves nothing, so 69% are left and not 67%.)
+# The lowest bias is in block 0, so the gradient has to come down through the whole model. Of lesson 7's three products
+# in a linear layer, only the third is saved, that of the weights. (Attention has no weights and saves nothing, so 69%
+# are left and not 67%.)
 #
-# All nine methods train something in or before block 0. So each step costs at least about two thirds of a full one, and
-# the method's own products come on top. A small method saves other things: memory, because only trained parameters
-# have gradients and AdamW's averages, and disk space.
+# All nine methods train something in or before block 0. So each step costs at least about two thirds of a full one. A
+# small method saves memory, because only trained parameters have gradients and AdamW's averages, and disk space.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method
@@ -176,9 +175,10 @@ live = pd.DataFrame(rows, index=columns).T
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All four learn, and LoRA needs 74% where BitFit needs 69%. DoRA is LoRA and one argument; its 14,336 parameters more
-# are the row lengths $m$. It ends about where LoRA does. But it has to build $W + \frac{\alpha}{r} B A$ in every step
-# to measure its rows: in the record below that takes 59% more memory than LoRA.
+# All four learn. LoRA needs 74% where BitFit needs 69%, because $A$ and $B$ are thin and their products are small. DoRA
+# is LoRA and one argument; its 14,336 parameters more are the row lengths $m$. It ends about where LoRA does. But it
+# has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs of the section after
+# next it took 59% more memory than LoRA and about a third more time.
 #
 # For use it is merged as in lesson 5, and nothing of that cost is left:
 
@@ -196,7 +196,7 @@ course.claim("Merged DoRA gives the same logits to 1e-3", difference < 1e-3)
 # elsewhere.
 #
 # **The first check.** The next configuration is LoRA's, but names no layers. **In how many of the 56 linear layers will
-# peft put an adapter?** VeRA stands beside it. Afterwards swap in a method of your own choice.
+# peft put an adapter?** VeRA stands beside it.
 
 # %% tags=["nbval-ignore-output"]
 warnings.simplefilter("ignore")  # peft warns that only the seed is saved
@@ -208,8 +208,9 @@ pd.DataFrame(yours, index=columns).T.round().astype(int)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter, with 43,008
 # parameters. peft says nothing about it, so two people who both report "LoRA, $r = 8$" may have trained different
-# things. (VeRA's file takes 128 kB instead of LoRA's 899, because a seed makes the random matrices again. But at peft's
-# rank of 256 (the record has 64) they are so large that a step needs 175% of the arithmetic of full fine-tuning.)
+# things. (VeRA's file takes 128 kB instead of LoRA's 899, because a seed makes the random matrices again. But peft's
+# default rank of 256 is more than the width of our tiny model, 192, so here a step needs 175% of the arithmetic of full
+# fine-tuning. The record has rank 64.)
 #
 # **The second check** is the untrained perplexity. **Does it matter where a prefix starts?**
 
@@ -235,10 +236,11 @@ for name, config in starts.items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
 #
-# A short run like ours ranks nothing. For the record, fourteen methods were trained on 200 texts about Rust with three
-# seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test documents. Each method had the
-# best learning rate of its own search, because a shared rate favours whichever method it happens to suit. (With the
-# bundled model, prompt and prefix tuning read windows of 240 tokens instead of 256, as their vectors take up the rest.)
+# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods were trained on 200 texts about Rust
+# with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test documents. Each method
+# had the best learning rate of its own search, because a shared rate favours whichever method it happens to suit. (With
+# the bundled model, prompt and prefix tuning read windows of 240 tokens instead of 256, as their vectors take up the
+# rest.)
 #
 # As in lesson 5, we subtract LoRA's loss document by document, and take the mean of all documents. Chance enters twice,
 # by the choice of the documents and by the seeds, and the interval combines both:
@@ -246,12 +248,13 @@ for name, config in starts.items():
 # $$\text{mean difference} \pm t\, \sqrt{e_{\text{documents}}^2 + e_{\text{seeds}}^2}$$
 #
 # Each $e$ is a [standard error](glossary.md#standard-error), how far the mean would typically move with other
-# documents, or with other seeds. As three scores say little, $e_{\text{seeds}}$ pools those of all methods. And because
-# with 13 comparisons chance alone would easily make one look different, $t$ is made so large that all 13 (for SmolLM2
-# 12) intervals are right together in at least 95% of such studies ([Bonferroni's
+# documents, or with other seeds. As three scores say little, $e_{\text{seeds}}$ pools those of all methods, after
+# taking out what a seed does to all of them alike. (The $2/3$ in the code is $1/3 + 1/3$, as we subtract two means of
+# three seeds.) With 13 comparisons, chance alone will often make one interval exclude zero. So $t$ widens all 13 (for
+# SmolLM2 12) until, in at least 95% of such studies, all are right at once ([Bonferroni's
 # correction](glossary.md#bonferroni-correction)). [Lesson 15](15_comparison.ipynb) takes such intervals apart.
 #
-# **How many of the 13 methods will be better than LoRA? And will the two models agree?**
+# **How many of the 13 methods will be measurably better than LoRA? And will the two models agree?**
 
 # %%
 methods = "lora qlora dora rslora pissa lora_plus lora_fa oft vera ia3 ln_tuning bitfit"
@@ -299,13 +302,13 @@ axes.invert_yaxis()
 axes.legend(frameon=False)
 axes.set_xlabel("perplexity above LoRA's (%), with 95% intervals")
 axes.set_ylabel("method (parameters that it trains)")
-axes.set_title("No method beats LoRA on either model; six are worse on both")
+axes.set_title("None is measurably better than LoRA; six are worse on both models")
 plt.show()
 
 # %%
 low, high = (both.xs(end, axis=1, level=1) for end in ("low", "high"))
 better = (high < 0).any(axis=None)
-course.claim("No method is better than LoRA on either model", not better)
+course.claim("No method is measurably better than LoRA on either model", not better)
 both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -314,9 +317,11 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 # - **Worse on both models** are six methods: LoRA-FA, VeRA, IA3, LN tuning, prefix and prompt tuning. Each trains at
 #   most about half as many parameters as LoRA. Prompts and prefixes help least.
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA and PiSSA, as their intervals contain zero. That does
-#   not make them equal: on SmolLM2 DoRA may be up to 3.6% better or 3.1% worse.
-# - **Worse on one model only** are LoRA+, OFT and BitFit (bundled) and QLoRA (SmolLM2, whose file had been rounded to 4
-#   bits before, see [lesson 6](06_qlora.ipynb)).
+#   not make them equal: DoRA's interval is -2.7 to 0.2% on the bundled model, so it may be a little better there, and
+#   -3.6 to 3.1% on SmolLM2.
+# - **Worse on one of the two models** are LoRA+ and OFT (bundled) and QLoRA (SmolLM2: our file was made from 4-bit
+#   weights, so QLoRA rounds it a second time, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one model that
+#   has biases.
 #
 # On the bundled model LoRA's search was finer than most, so a small difference in its favour, such as LoRA+'s 4%, may
 # come from the search.
@@ -328,18 +333,18 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 # | --- | --- |
 # | nothing special | LoRA on all linear layers, with its learning rate tuned |
 # | the frozen weights do not fit | QLoRA, as in [lesson 6](06_qlora.ipynb) |
-# | LoRA is tuned, and you have time and memory for one more run | DoRA: expect no large change |
+# | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change |
 # | $\alpha$ is fixed and the rank is high, so $\alpha / r$ has become small | rsLoRA, by `use_rslora=True` |
 # | thousands of adapters to store | IA3, or VeRA with `save_projection=False`, if you accept what they lose |
-# | the server takes no adapters, only input vectors | prompt tuning, on a large model and with many steps |
+# | you can change the model's inputs but not its layers | prompt tuning, on a large model and with many steps |
 #
 # Lines 1, 3 and 5 rest on the record, the rsLoRA line on its equation, and the last one on Lester et al. (below).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - With a tuned rate for each, no method was better than LoRA on either model, and most of those with far fewer
-#   parameters were worse. Tune LoRA before you change the method.
+# - With a tuned rate for each, no method was measurably better than LoRA on either model, and most of those with far
+#   fewer parameters were worse. Tune LoRA before you change the method.
 # - All of these methods send the gradient down to block 0. They save memory and disk space, but little arithmetic.
 # - In peft a method is one configuration. Before you train, look at the number of trained parameters and at the
 #   untrained perplexity.

@@ -9,7 +9,8 @@ assert abs(worse_by.loc[nearest].min() - 0.11) < 0.02 and abs(worse_by.loc[neare
 record = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy == 'full'")
 by_rate = record.groupby("learning_rate").validation_perplexity.mean()
 assert record.learning_rate.nunique() == 8 and by_rate.idxmin() == best
-assert by_rate[[0.001, 0.005, 0.01, 0.02]].round().tolist() == [78, 139, 271, 3396]
+assert by_rate[[0.0005, 0.001, 0.002, 0.01, 0.02]].round().tolist() == [87, 78, 83, 271, 3396]
+assert factor(0, 8) == 1.0
 
 assert abs(train_losses[0] - before) < 0.4 and abs(math.log(254_801) - 12.4) < 0.1
 assert len(few) == 14 and len(repeated) == 24 and len(tl.load_corpus("facts").train) == 25

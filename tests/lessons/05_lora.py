@@ -3,6 +3,7 @@ from torch.utils.flop_counter import FlopCounterMode
 assert count == 221_184 and len(adapters_of(own)) == 56
 
 assert len(apart) == 40
+assert round(100 * (kept["size"][8] / 100) ** 0.5) == 54
 
 halved, usual, doubled = first_step.values()
 assert abs(halved - usual) < 1e-4 and abs(doubled - usual) > 0.01

@@ -56,6 +56,7 @@ assert list(low.index[worse.all(axis=1)]) == [
 assert list(low.index[worse["bundled model"] & ~worse["SmolLM2-135M"]]) == ["lora_plus", "oft", "bitfit"]
 assert list(low.index[worse["SmolLM2-135M"] & ~worse["bundled model"]]) == ["qlora"]
 assert both["SmolLM2-135M"].loc["dora", ["low", "high"]].round(1).tolist() == [-3.6, 3.1]
+assert both["bundled model"].loc["dora", ["low", "high"]].round(1).tolist() == [-2.7, 0.2]
 assert round(both["bundled model"].difference["lora_plus"]) == 4
 for table in beside.values():
     assert table.low[["dora", "rslora", "pissa"]].max() < 0 < table.high[["dora", "rslora", "pissa"]].min()
@@ -67,6 +68,7 @@ assert len(beside["SmolLM2-135M"]) == 12 and "bitfit" not in beside["SmolLM2-135
 compared = tl.recorded_comparison("tiny", "all").table.set_index("strategy")
 values, peak = compared.trainable_values, compared.peak_memory_mb
 assert round(100 * peak["dora"] / peak["lora"]) == 159
+assert 1.25 < compared["seconds"]["dora"] / compared["seconds"]["lora"] < 1.45
 read = pd.read_csv(tl.DATA / "comparisons/tiny/all/runs.csv", comment="#").groupby("strategy").context.first()
 assert set(read[methods[-2:]]) == {240} and set(read.drop(methods[-2:])) == {256}
 assert values[fewer].is_monotonic_decreasing
