@@ -69,7 +69,7 @@ def adamw(parameters):
 # is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and 22 MiB were only the last straw. The tensor that fails is
-# often not to blame, so look for the large ones and not for that one.
+# often not to blame, so making that one smaller rarely helps.
 #
 # Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because the reserve lies in pieces
 # and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
