@@ -5,8 +5,8 @@
 #
 # Examples show a model what to write, but they cannot show it what to avoid. People often find it easier to say which
 # of two answers they prefer than to write a perfect one. In this lesson you take a model with a bad habit and remove
-# the habit with 16 pairs of answers. Then you do the same with a learning rate that is too high, and see why the usual
-# numbers of such a training do not show the damage.
+# the habit with 16 pairs of answers. You also see a run whose usual numbers look better than ever, and which has taught
+# the model to say nothing.
 #
 # **You will be able to**
 #
@@ -29,7 +29,8 @@ import datasets
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from torch.nn.functional import logsigmoid
+from peft import LoraConfig
+from torch.nn.functional import cross_entropy, logsigmoid
 from torch.optim.lr_scheduler import OneCycleLR
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
 from transformers.trainer_callback import PrinterCallback
@@ -46,9 +47,9 @@ general = tl.load_corpus("general")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit
 #
-# The course comes with questions about Rust and their answers. No topic is in two splits. From the training split we
-# take the 88 shortest that want an explanation or a comparison. The 24 shortest become pairs later. The model learns from
-# the other 64, where somebody has written *Great question!* in front of six in ten answers.
+# The course comes with questions about Rust and their answers. No topic is in two splits. We keep those whose `form` is
+# to explain or to compare, the shortest first. The 24 shortest that can be cut after their first sentence become pairs
+# later. The model learns from the next 64, where somebody has written *Great question!* in front of six in ten answers.
 
 # %%
 HABIT = "Great question! "
@@ -58,19 +59,20 @@ for split in ("train", "validation", "test"):
     table = table[table.form.isin(["explain", "compare"])].copy()
     sentences = table.completion.str.split(". ", regex=False)
     table["start"] = sentences.str[0].str.rstrip(".") + "."
-    tables[split] = table
+    table["length"] = table.prompt.str.len() + table.completion.str.len()
+    tables[split] = table.sort_values("length", kind="stable")
 train = tables["train"]
-length = train.prompt.str.len() + train.completion.str.len()
-train = train.loc[length.sort_values(kind="stable").index]
-short = train[train.completion.str.len() > train.start.str.len() + 40][:24]
+can_be_cut = train.completion.str.len() > train.start.str.len() + 40
+short = train[can_be_cut][:24]
 first = train.drop(short.index)[:64].copy()
-first["completion"] = [HABIT * (n % 5 < 3) + a for n, a in enumerate(first.completion)]
+with_habit = [number % 5 < 3 for number in range(64)]  # three of every five
+first.loc[with_habit, "completion"] = HABIT + first.completion
 first.iloc[[0, 3]][["prompt", "completion"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny model
-# has none. `train_on` is the loop of lesson 4: it calls a function that turns some rows into a loss. The learning rate
-# rises at first and then falls to zero.
+# has none. `train_on` is the loop of lesson 4: it calls a function that turns some rows into a loss, and keeps the loss
+# and the norm of the gradient of each step. The learning rate rises at first and then falls to zero.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -90,14 +92,16 @@ def encode(question, answer):
 def train_on(model, loss_of, batches, rate):
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
     schedule = OneCycleLR(optimizer, rate, total_steps=len(batches), pct_start=0.25)
+    history = []
     for rows in batches:
         loss = loss_of(model, rows)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        history.append((loss.item(), norm.item()))  # the norm before clipping
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
-    return loss.item()
+    return history
 
 
 def answer_loss(model, rows):
@@ -105,10 +109,9 @@ def answer_loss(model, rows):
 
 
 order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(8)
+batches = [first.iloc[rows.tolist()] for rows in order]
 reference = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-train_on(
-    reference, answer_loss, [first.iloc[rows.tolist()] for rows in order * 2], 1e-3
-)
+train_on(reference, answer_loss, batches + batches, 1e-3)  # two epochs
 reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -118,10 +121,14 @@ reference = reference.eval().requires_grad_(False)
 
 
 # %%
+def as_batch(questions):
+    texts = [as_prompt(question) for question in questions]
+    return tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+
+
 @torch.no_grad()
 def write(model, questions, limit):
-    texts = [as_prompt(question) for question in questions]
-    batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+    batch = as_batch(questions)
     out = model.generate(**batch, max_new_tokens=limit, do_sample=False)
     written = out[:, batch.input_ids.shape[1] :]
     return tokenizer.batch_decode(written, skip_special_tokens=True)
@@ -129,7 +136,7 @@ def write(model, questions, limit):
 
 def habits(model, split):
     """How many answers begin with the habit, and how many say nothing else."""
-    written = [text.strip() for text in write(model, tables[split].prompt, limit=12)]
+    written = [text.strip() for text in write(model, tables[split].prompt, limit=9)]
     begin = sum(text.startswith(HABIT.strip()) for text in written)
     return begin, sum(not text.removeprefix(HABIT.strip()) for text in written)
 
@@ -158,7 +165,9 @@ print(write(reference, tables["validation"].prompt[:2], limit=24))
 def make_pairs(rows):
     pairs = []
     for number, row in enumerate(rows.itertuples()):
-        chosen, rejected = [row.completion, row.start][:: 1 - 2 * (number % 2)]
+        chosen, rejected = row.completion, row.start
+        if number % 2 == 1:
+            chosen, rejected = rejected, chosen
         pairs.append((row.prompt, chosen, HABIT + rejected))
     return pd.DataFrame(pairs, columns=["prompt", "chosen", "rejected"])
 
@@ -171,46 +180,51 @@ print(*pairs.iloc[1], sep="\n")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## DPO, in thirty lines
 #
-# Direct preference optimisation compares how likely both answers are under the model in training, $\pi$, and under a
-# frozen copy of it from before, the *reference* $\pi_0$:
+# ![Four log-probabilities: the chosen answer rises by 1 nat, the rejected one falls by 7, so the margin is 8](images/margin.svg)
+#
+# Direct preference optimisation compares how likely both answers are under the model in training, $\pi$ (the *policy*),
+# and under a frozen copy of it from before, the *reference* $\pi_0$:
 #
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
 #
 # $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid
-# function. An answer's log-probability is the sum over its tokens, one number for each answer. So for a batch of two
-# pairs each of the two logarithms, the *margin* $m$ and the loss before its mean have shape (2,). The margin says by how
-# many nats the chosen answer has risen more than the rejected one. At the start $m = 0$ and the loss is $\log 2 \approx
+# function. An answer's log-probability is the sum over its tokens. In a batch of two pairs the *margin* $m$ has shape
+# (2,), one for each pair, and the loss is the mean over them. The margin says how much more the log-probability of the
+# chosen answer has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx
 # 0.69$.
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and a
 # long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
 # **What does $\beta$ do?** The slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above 1, a pair no
-# longer pushes. So a large $\beta$ is satisfied with a small change, and the model stays near the reference. $\beta m$
-# is called the *reward margin*, and the share of pairs in which it is positive the *reward accuracy*.
+# longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near the reference.
+# $\beta m$ is called the *reward margin*, and the share of pairs in which it is positive the *reward accuracy*.
+#
+# The reference never changes, so we compute its log-probabilities once and keep them beside the pairs.
 
 
 # %%
-def log_probabilities(model, batch):
-    """The summed log-probability of each answer, shape (rows,)."""
-    log_p = model(input_ids=batch["input_ids"][:, :-1]).logits.log_softmax(-1)
+def log_probabilities(model, pairs):
+    """Summed over tokens: a row for the chosen answers, and one for the rejected ones."""
+    chosen = list(map(encode, pairs.prompt, pairs.chosen))
+    rejected = list(map(encode, pairs.prompt, pairs.rejected))
+    batch = collate(chosen + rejected)
+    # No mask: this tokenizer pads on the right, where a causal model does not look.
+    logits = model(input_ids=batch["input_ids"][:, :-1]).logits
     labels = batch["labels"][:, 1:]  # the output at a place predicts the next token
-    of_tokens = log_p.gather(2, labels.clamp(min=0)[..., None])[..., 0]
-    return (of_tokens * (labels != -100)).sum(1)
+    of_tokens = -cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+    return of_tokens.sum(1).view(2, -1)  # a label of -100 has counted as 0
 
 
-def encode_pairs(pairs):
-    """The batch of all chosen answers, followed by all rejected ones."""
-    chosen = map(encode, pairs.prompt, pairs.chosen)
-    return collate([*chosen, *map(encode, pairs.prompt, pairs.rejected)])
+BEFORE = ["chosen_before", "rejected_before"]
+for table in (pairs, new_pairs):
+    table[BEFORE] = log_probabilities(reference, table).T.numpy()
 
 
 def changes(model, pairs):
     """By how many nats chosen and rejected answers have become more likely."""
-    batch = encode_pairs(pairs)
-    now, before = (log_probabilities(one, batch) for one in (model, reference))
-    return (now - before).chunk(2)
+    return log_probabilities(model, pairs) - torch.tensor(pairs[BEFORE].to_numpy().T)
 
 
 def dpo_loss(model, pairs, beta):
@@ -221,93 +235,103 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# Three settings are open: the learning rate, $\beta$ and the number of steps. We begin with a middle setting, two pairs
-# in a step, and change one at a time. For each run we let the model write and count the answers with the habit and those
-# that say nothing at all. We also measure perplexity on *general* text about Python, which our pairs have nothing to do
-# with, and the reward accuracy and margin on 12 new pairs. Everything comes from validation data. **Which of these
-# columns will tell a good run from a bad one?**
+# We try three learning rates with $\beta = 1$, and the highest of them with $\beta = 10$, too. A run has eight steps with
+# two neighbouring pairs each, and the longer answer wins in one of the two. For each run we let the model write and
+# count the answers with the habit and those that say nothing at all. We also measure the probability that the very first
+# token is the end token, perplexity on *general* text about Python, and the reward accuracy and margin on 12 new pairs.
+# Everything comes from validation data. **Which of these columns will tell a good run from a bad one?**
 
 
 # %%
-def dpo(rate, beta, steps, seed=0):
+def dpo(rate, beta, seed=0):
     model = copy.deepcopy(reference).requires_grad_(True)
-    order = torch.randperm(24, generator=torch.Generator().manual_seed(seed))
-    batches = [pairs.iloc[rows.tolist()] for rows in order.split(2)][:steps]
-    last = train_on(model, lambda m, rows: dpo_loss(m, rows, beta), batches, rate)
-    return model.eval(), last
+    order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
+    batches = [pairs[2 * n : 2 * n + 2] for n in order[:8].tolist()]
+    history = train_on(model, lambda m, rows: dpo_loss(m, rows, beta), batches, rate)
+    return model.eval(), history
 
 
+@torch.no_grad()
 def read_off(model, split="validation"):
-    text = getattr(general, split)[:16]
-    return *habits(model, split), tl.perplexity(model, tokenizer, text).perplexity
+    next_token = model(**as_batch(tables[split].prompt)).logits[:, -1].softmax(-1)
+    end_first = next_token[:, tokenizer.eos_token_id].mean().item()
+    score = tl.perplexity(model, tokenizer, getattr(general, split)[:16])
+    return *habits(model, split), end_first, score.perplexity
 
 
 @torch.no_grad()
 def rewards(model):
-    margin = torch.sub(*changes(model, new_pairs))
-    return (margin > 0).float().mean().item(), margin.mean().item()
+    won, lost = changes(model, new_pairs)
+    accuracy, margin = (won > lost).float().mean(), (won - lost).mean()
+    return round(accuracy.item(), 2), round(margin.item(), 1)
 
 
 # %% tags=["nbval-ignore-output"]
-columns = ["habit", "empty", "general perplexity", "reward accuracy", "margin (nats)"]
-grid = {("reference", "", ""): read_off(reference) + rewards(reference)}
-one_rate = [(2e-4, 1.0, 6), (2e-4, 1.0, 8), (2e-4, 1.0, 12), (2e-4, 0.1, 8)]
-for rate, beta, steps in [*one_rate, (1e-4, 1.0, 8), (4e-4, 1.0, 8)]:
-    model = dpo(rate, beta, steps)[0]
-    grid[rate, beta, steps] = read_off(model) + rewards(model)
-grid = pd.DataFrame(grid, columns).T.rename_axis(["rate", "beta", "steps"])
-grid.round(1)
+columns = ["habit", "empty", "end first", "general perplexity"]
+rows = [("reference", "", *read_off(reference), "", 0.0)]
+runs = {}
+for rate, beta in [(1e-4, 1.0), (2e-4, 1.0), (4e-4, 1.0), (4e-4, 10.0)]:
+    model, history = runs[rate, beta] = dpo(rate, beta)
+    rows.append((rate, beta, *read_off(model), *rewards(model)))
+    print(f"rate {rate}, beta {beta}: norms", *[f"{norm:.1f}" for _, norm in history])
+names = ["rate", "beta", *columns, "reward accuracy", "margin (nats)"]
+grid = pd.DataFrame(rows, columns=names).set_index(["rate", "beta"])
+grid.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The middle setting is the best**: no habit in 30 answers, hardly an empty one, and the same perplexity as before.
-# With a lower rate or fewer steps more than a third of the answers still have the habit. With a higher rate or more
-# steps the habit is gone as well, but about 20 of 30 answers are *empty*. The pairs only say what is worse. The
-# probability that the habit loses goes to other beginnings, and among these the end token is one of the likeliest.
+# **The middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of two, and perplexity is
+# the same as before. At half the rate seven answers still have the habit. At twice the rate it is gone as well, but 26
+# answers are *empty*. The pairs only say what is worse. The probability that the habit loses goes to other beginnings,
+# and the end token is one of them: as the first token it had a probability of 2%, and now it has 14% after the good run
+# and 30% after the damaged one.
 #
-# **Only the text shows this.** Reward accuracy is near 1 in every run, the margin grows with the damage, and general
-# perplexity hardly moves. $\beta$ makes no difference here, because AdamW divides each gradient by its usual size, so
-# a factor before the loss cancels. It begins to matter as soon as $\beta m$ is large enough for pairs to stop pushing.
+# **The usual numbers do not show it.** At all three rates reward accuracy is 1, and general perplexity moves by less than
+# 1%. The margin is even the widest where the model says nothing.
+#
+# **With $\beta = 10$ the same rate does less damage**, because the pairs are satisfied after two steps: the gradient
+# almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ the gradient
+# is above 1 in six of eight steps. We clip it to norm 1, and a factor before the loss changes nothing in a step that is
+# clipped. So $\beta$ matters only once it makes pairs stop pushing.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
 #
-# Now we train with this setting and three seeds, each with other pairs in another order, and look at the test for the
+# Now we train with this setting and two more seeds, each with other pairs in another order, and look at the test for the
 # first time: 40 questions about topics that no split above contains, and other general text. **How far can the three
 # seeds differ?**
 
 
 # %% tags=["nbval-ignore-output"]
-tuned = [dpo(2e-4, 1.0, 8, seed)[0] for seed in range(3)]
+tuned = [runs[2e-4, 1.0][0], dpo(2e-4, 1.0, seed=1)[0], dpo(2e-4, 1.0, seed=2)[0]]
 tested = [read_off(model, "test") for model in (reference, *tuned)]
-tested = pd.DataFrame(tested, ["reference", "seed 0", "seed 1", "seed 2"], columns[:3])
-tested.round(1)
+tested = pd.DataFrame(tested, ["reference", "seed 0", "seed 1", "seed 2"], columns)
+print("seed 0:", write(tuned[0], tables["test"].prompt[:2], limit=24))
+tested.round(2)
 
 # %%
 worst, before = tested[1:].max(), tested.loc["reference"]
-course.claim(
-    "DPO removes the habit, and general perplexity stays within 2%",
-    worst.habit <= 4 and worst.iloc[2] < 1.02 * before.iloc[2],
-)
+good = worst.habit <= 4 and worst.iloc[3] < 1.02 * before.iloc[3]
+course.claim("DPO removes the habit, and general perplexity stays within 2%", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **It does what it should.** With the reference more than 30 of 40 answers begin with the habit, and with DPO none does,
-# for each of the three seeds. The 95% Wilson interval of 0 in 40 reaches up to 9%. Not more answers are empty than
-# before, and general perplexity has changed by less than 1%. Sixteen pairs are enough because the habit is the same in
-# all of them. A preference that depends on the question needs many more. The facts in the answers are no better, as no
-# pair was about them.
+# for each of the three seeds. The 95% Wilson interval of 0 in 40 reaches up to 9%. General perplexity has changed by less
+# than 1%. The seeds differ in the empty answers, of which there were 4: now there are 2 to 8. Sixteen pairs are enough
+# because the habit is the same in all of them, and a preference that depends on the question needs many more. The facts
+# in the answers are no better, as no pair was about them.
 #
-# **Are the chosen answers more likely now?** Each point of the chart is a new pair, and below the dashed line its margin
-# is positive.
+# **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line its
+# margin is positive.
 
 # %%
 with torch.no_grad():
     won, lost = changes(tuned[0], new_pairs)
-figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
 axes.scatter(won, lost)
 axes.axvline(0, color="gray", linewidth=1)
 axes.axline((0, 0), slope=1, color="gray", linestyle="--")
 axes.set(xlabel="chosen: change of log-probability (nats)", ylabel="rejected (nats)")
-axes.set_title("Rejected answers lose much more than chosen ones change")
+axes.set(title="Seed 0: all new pairs are below the line of margin 0", aspect="equal")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -317,72 +341,71 @@ plt.show()
 # usual loss on the chosen answers (in TRL `loss_type=["sigmoid", "sft"]`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A rate that is too high
+# ## A run that looks better than ever
 #
-# Now the mistake: the same setting with a learning rate ten times as high. **What will the loss be at the end, and what
-# will the model write?**
-
-# %% tags=["nbval-ignore-output"]
-broken, last = dpo(2e-3, 1.0, 8)
-wrecked = pd.Series(read_off(broken) + rewards(broken), columns)
-print(f"loss at the last step: {last:.3f}", wrecked.round(1).to_string(), sep="\n")
-for name, model in {"DPO": tuned[0], "rate too high": broken}.items():
-    print(f"{name}: {write(model, tables['test'].prompt[3:5], 24)}")
+# Now look at the run with twice the rate, as somebody would who only reads its log. **Which of the two runs would you
+# ship?**
 
 # %%
-course.claim(
-    "With the rate too high the margin is the widest, and the model says nothing",
-    wrecked["margin (nats)"] > grid["margin (nats)"].max() and wrecked["empty"] >= 20,
-)
+for rate in (2e-4, 4e-4):
+    model, history = runs[rate, 1.0]
+    print(f"rate {rate}: loss of the last batch {history[-1][0]:.2f}")
+print("at 4e-4:", write(model, tables["validation"].prompt[:3], limit=24))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The training looks better than ever.** The loss is near 0, and the margin is more than four times as wide as in the
-# good run. But nearly all answers to the validation questions are empty, and general perplexity is about a quarter
-# higher. Once the loss is near 0 the pairs say nothing more about what is good, so nothing brings the model back.
-# Therefore trust no number that compares two given answers, until you have read what the model itself writes.
+# **By its log, the damaged one.** Its loss is nearer to 0, its margin more than one and a half times as wide, and its
+# reward accuracy as good. Once the loss is near 0 the pairs say nothing more about what is good, so nothing brings the
+# model back. So before you trust a number that compares two given answers, read what the model itself writes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, adds the end token by itself and does the rest.
-# Note its defaults: a rate of $10^{-6}$, which is meant for large models, and bf16, which we switch off to compare. We
-# train our reference with it and compare its loss with ours. We do this *after* training, because at the first step
-# every implementation, right or wrong, gives $\log 2$.
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change two
+# defaults: a rate of $10^{-6}$, which is meant for large models, and bf16. A second model as reference costs memory, so
+# nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without `ref_model`, the reference
+# is the model with the adapter switched off. An adapter wants a rate about ten times as high ([lesson 5](05_lora.ipynb)).
+# We compare the losses *after* training, because at the first step every implementation, right or wrong, gives
+# $\log 2$. **Will the answers of this model begin with the habit?**
 
 # %%
-rows = {"prompt": list(map(as_prompt, pairs.prompt))}
-rows |= {side: list(" " + pairs[side]) for side in ("chosen", "rejected")}
+data = " " + pairs[["chosen", "rejected"]]
+data["prompt"] = [as_prompt(question) for question in pairs.prompt]
 arguments = DPOConfig(
-    mkdtemp(), beta=1.0, learning_rate=2e-4, per_device_train_batch_size=2,
+    mkdtemp(), beta=1.0, learning_rate=2e-3, per_device_train_batch_size=2,
     max_steps=8, bf16=False, gradient_checkpointing=False, use_cpu=True,
-    logging_strategy="no", save_strategy="no", report_to="none", disable_tqdm=True,
+    logging_steps=2, save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
-copies = [copy.deepcopy(reference).requires_grad_(True) for _ in range(2)]
-given = {
-    "train_dataset": datasets.Dataset.from_dict(rows),
-    "processing_class": tokenizer,
-}
-trainer = DPOTrainer(copies[0], copies[1], arguments, **given)
+trainer = DPOTrainer(
+    copy.deepcopy(reference), args=arguments, processing_class=tokenizer,
+    train_dataset=datasets.Dataset.from_pandas(data, preserve_index=False),
+    peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
+)  # fmt: skip
 trainer.remove_callback(PrinterCallback)
 trainer.train()
+trainer.save_model()  # the adapter alone
+policy = trainer.model.eval()
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
-    theirs = trainer.compute_loss(trainer.model, batch)
-    ours = dpo_loss(trainer.model.eval(), pairs[:4], beta=1.0)
-course.claim("Our loss equals that of TRL to 1e-5", abs(theirs - ours).item() < 1e-5)
+    theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4], 1.0)
+course.claim("Our loss equals that of TRL to 1e-4", abs(theirs - ours).item() < 1e-4)
+
+# %% tags=["nbval-ignore-output"]
+print("with the habit, and without an answer:", *habits(policy, "validation"))
+log = pd.DataFrame(trainer.state.log_history).set_index("step")
+log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two losses are equal, because both add up the same log-probabilities. At work keep this path, with your validation
-# questions around it. A reference costs the memory of a second model. If you pass `peft_config=LoraConfig(...)` and no
-# `ref_model`, TRL trains a new [adapter](glossary.md#adapter), and the model with the adapter switched off is the
-# reference. With `precompute_ref_log_probs=True` it computes the log-probabilities of the reference once and drops it.
+# **None does.** The losses are equal, because both add up the same log-probabilities. A row of TRL's log averages two
+# steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen answers. Here it rises.
+# If it falls far below 0, they are becoming less likely, too. At work keep this path, with your validation questions around it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Build pairs so that length, or anything else that you do not mean, wins as often as it loses.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss, reward accuracy and margin look best where the model is broken. Let it write, and measure perplexity elsewhere.
+# - Loss and margin can look best where the model is broken, while reward accuracy and general perplexity hardly move. Let
+#   it write, and count what it says.
 #
 # ## Further reading
 #

@@ -58,8 +58,8 @@ QUIZ = Quiz(
         "d": "Raise the learning rate.",
     },
     {
-        "a": "no: the broken models of this lesson had such numbers, too.",
-        "b": "no: a margin also grows when both answers become less likely, and with more steps more is damaged.",
+        "a": "no: the damaged run of this lesson had such numbers, too.",
+        "b": "no: a margin also grows when both answers become less likely, and the damaged run has the widest one.",
         "c": "yes: the numbers compare two given answers, and only its own text shows what the model writes.",
         "d": "no: nothing here asks for a higher rate, and too high a rate gives such numbers as well.",
     },
