@@ -70,9 +70,9 @@ first.loc[with_habit, "completion"] = HABIT + first.completion
 first.iloc[[0, 3]][["prompt", "completion"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny model
-# has none. `train_on` is the loop of lesson 4: it calls a function that turns some rows into a loss, and keeps the loss
-# and the norm of the gradient of each step. The learning rate rises at first and then falls to zero.
+# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny
+# model has none. `train_on` is the loop of lesson 4: it calls a function that turns some rows into a loss, and keeps
+# the loss and the norm of the gradient of each step. The learning rate rises at first and then falls to zero.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -145,10 +145,11 @@ print("with the habit, and without an answer:", *habits(reference, "validation")
 print(write(reference, tables["validation"].prompt[:2], limit=24))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **More than eight in ten do.** Where the habit is the most likely beginning the model always writes it, so it shows the
-# habit more often than its examples did. What it says about Rust is nonsense, because the tiny model has read nothing
-# about Rust; this lesson is about *how* it answers. You could clean the examples and train again. At work you often
-# cannot, because the model comes from somebody else, and all you have are people who prefer one answer to another.
+# **More than eight in ten do.** Where the habit is the most likely beginning the model always writes it, so it shows
+# the habit more often than its examples did. What it says about Rust is nonsense, because the tiny model has read
+# nothing about Rust; this lesson is about *how* it answers. You could clean the examples and train again. At work you
+# often cannot, because the model comes from somebody else, and all you have are people who prefer one answer to
+# another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -180,7 +181,7 @@ print(*pairs.iloc[1], sep="\n")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## DPO, in thirty lines
 #
-# ![Four log-probabilities: the chosen answer rises by 1 nat, the rejected one falls by 7, so the margin is 8](images/margin.svg)
+# ![Four log-probabilities: chosen +1 nat, rejected −7 nats, so the margin is 8](images/margin.svg)
 #
 # Direct preference optimisation compares how likely both answers are under the model in training, $\pi$ (the *policy*),
 # and under a frozen copy of it from before, the *reference* $\pi_0$:
@@ -194,19 +195,18 @@ print(*pairs.iloc[1], sep="\n")
 # chosen answer has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx
 # 0.69$.
 #
-# **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and a
-# long answer is nearly always less likely than a short one. With it only the *change* counts.
+# **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
+# a long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
-# **What does $\beta$ do?** The slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above 1, a pair no
-# longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near the reference.
-# $\beta m$ is called the *reward margin*, and the share of pairs in which it is positive the *reward accuracy*.
-#
-# The reference never changes, so we compute its log-probabilities once and keep them beside the pairs.
+# **What does $\beta$ do?** The slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above 1, a pair
+# no longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near the
+# reference. $\beta m$ is called the *reward margin*, and the share of pairs in which it is positive the *reward
+# accuracy*. The reference never changes, so we compute its log-probabilities once and keep them beside the pairs.
 
 
 # %%
 def log_probabilities(model, pairs):
-    """Summed over tokens: a row for the chosen answers, and one for the rejected ones."""
+    """Summed over tokens: a row for the chosen, and one for the rejected answers."""
     chosen = list(map(encode, pairs.prompt, pairs.chosen))
     rejected = list(map(encode, pairs.prompt, pairs.rejected))
     batch = collate(chosen + rejected)
@@ -235,11 +235,11 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# We try three learning rates with $\beta = 1$, and the highest of them with $\beta = 10$, too. A run has eight steps with
-# two neighbouring pairs each, and the longer answer wins in one of the two. For each run we let the model write and
-# count the answers with the habit and those that say nothing at all. We also measure the probability that the very first
-# token is the end token, perplexity on *general* text about Python, and the reward accuracy and margin on 12 new pairs.
-# Everything comes from validation data. **Which of these columns will tell a good run from a bad one?**
+# We try three learning rates with $\beta = 1$, and the highest of them with $\beta = 10$, too. A run has eight steps
+# with two neighbouring pairs each, and the longer answer wins in one of the two. For each run we let the model write
+# and count the answers with the habit and those that say nothing at all. We also measure the probability that the very
+# first token is the end token, perplexity on *general* text about Python, and the reward accuracy and margin on 12 new
+# pairs. Everything comes from validation data. **Which of these columns will tell a good run from a bad one?**
 
 
 # %%
@@ -279,14 +279,14 @@ grid = pd.DataFrame(rows, columns=names).set_index(["rate", "beta"])
 grid.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of two, and perplexity is
-# the same as before. At half the rate seven answers still have the habit. At twice the rate it is gone as well, but 26
-# answers are *empty*. The pairs only say what is worse. The probability that the habit loses goes to other beginnings,
-# and the end token is one of them: as the first token it had a probability of 2%, and now it has 14% after the good run
-# and 30% after the damaged one.
+# **The middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of two, and perplexity
+# is the same as before. At half the rate seven answers still have the habit. At twice the rate it is gone as well, but
+# 26 answers are *empty*. The pairs only say what is worse. The probability that the habit loses goes to other
+# beginnings, and the end token is one of them: as the first token it had a probability of 2%, and now it has 14% after
+# the good run and 30% after the damaged one.
 #
-# **The usual numbers do not show it.** At all three rates reward accuracy is 1, and general perplexity moves by less than
-# 1%. The margin is even the widest where the model says nothing.
+# **The usual numbers do not show it.** At all three rates reward accuracy is 1, and general perplexity moves by less
+# than 1%. The margin is even the widest where the model says nothing.
 #
 # **With $\beta = 10$ the same rate does less damage**, because the pairs are satisfied after two steps: the gradient
 # almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ the gradient
@@ -296,9 +296,9 @@ grid.round(2)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
 #
-# Now we train with this setting and two more seeds, each with other pairs in another order, and look at the test for the
-# first time: 40 questions about topics that no split above contains, and other general text. **How far can the three
-# seeds differ?**
+# Now we train with this setting and two more seeds, each with other pairs in another order, and look at the test for
+# the first time: 40 questions about topics that no split above contains, and other general text. **How far can the
+# three seeds differ?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -314,14 +314,13 @@ good = worst.habit <= 4 and worst.iloc[3] < 1.02 * before.iloc[3]
 course.claim("DPO removes the habit, and general perplexity stays within 2%", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **It does what it should.** With the reference more than 30 of 40 answers begin with the habit, and with DPO none does,
-# for each of the three seeds. The 95% Wilson interval of 0 in 40 reaches up to 9%. General perplexity has changed by less
-# than 1%. The seeds differ in the empty answers, of which there were 4: now there are 2 to 8. Sixteen pairs are enough
-# because the habit is the same in all of them, and a preference that depends on the question needs many more. The facts
-# in the answers are no better, as no pair was about them.
+# **It does what it should.** With the reference more than 30 of 40 answers begin with the habit, and with DPO none
+# does, for each of the three seeds. The 95% Wilson interval of 0 in 40 reaches up to 9%. General perplexity has changed
+# by less than 1%. The seeds differ in the empty answers, of which there were 4: now there are 2 to 8. Sixteen pairs are
+# enough because the habit is the same in all of them. A preference that depends on the question needs many more.
 #
-# **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line its
-# margin is positive.
+# **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line
+# its margin is positive.
 
 # %%
 with torch.no_grad():
@@ -335,15 +334,15 @@ axes.set(title="Seed 0: all new pairs are below the line of margin 0", aspect="e
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Only about half of them are**, though all twelve margins are positive. The loss depends on the margin alone, which also
-# widens when *both* answers become less likely and the rejected one loses more. So some probability goes to texts that
-# are in no pair, such as the empty answer. If this grows in your training, stop earlier, lower the rate, or add the
-# usual loss on the chosen answers (in TRL `loss_type=["sigmoid", "sft"]`).
+# **Only about half of them are**, though all twelve margins are positive. The loss depends on the margin alone, which
+# also widens when *both* answers become less likely and the rejected one loses more. So some probability goes to texts
+# that are in no pair, such as the empty answer. If this grows in your training, stop earlier, lower the rate, or add
+# the usual loss on the chosen answers (in TRL `loss_type=["sigmoid", "sft"]`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A run that looks better than ever
 #
-# Now look at the run with twice the rate, as somebody would who only reads its log. **Which of the two runs would you
+# Now look at the run with twice the rate, as somebody would who only reads its log. **Which of the two would you
 # ship?**
 
 # %%
@@ -360,12 +359,12 @@ print("at 4e-4:", write(model, tables["validation"].prompt[:3], limit=24))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change two
-# defaults: a rate of $10^{-6}$, which is meant for large models, and bf16. A second model as reference costs memory, so
-# nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without `ref_model`, the reference
-# is the model with the adapter switched off. An adapter wants a rate about ten times as high ([lesson 5](05_lora.ipynb)).
-# We compare the losses *after* training, because at the first step every implementation, right or wrong, gives
-# $\log 2$. **Will the answers of this model begin with the habit?**
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change
+# two defaults: a rate of $10^{-6}$, which is meant for large models, and bf16. A second model as reference costs
+# memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without `ref_model`,
+# the reference is the model with the adapter switched off. An adapter wants a rate about ten times as high ([lesson
+# 5](05_lora.ipynb)). We compare the losses *after* training, because at the first step every implementation, right or
+# wrong, gives $\log 2$. **Will the answers of this model begin with the habit?**
 
 # %%
 data = " " + pairs[["chosen", "rejected"]]
@@ -396,16 +395,17 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **None does.** The losses are equal, because both add up the same log-probabilities. A row of TRL's log averages two
-# steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen answers. Here it rises.
-# If it falls far below 0, they are becoming less likely, too. At work keep this path, with your validation questions around it.
+# steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen answers. Here it
+# rises. If it falls far below 0, they are becoming less likely, too. At work keep this path, with your validation
+# questions around it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Build pairs so that length, or anything else that you do not mean, wins as often as it loses.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss and margin can look best where the model is broken, while reward accuracy and general perplexity hardly move. Let
-#   it write, and count what it says.
+# - Loss and margin can look best where the model is broken, while reward accuracy and general perplexity hardly move.
+#   Let it write, and count what it says.
 #
 # ## Further reading
 #
