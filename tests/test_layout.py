@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_345, 244_500, 74),
     "tests": (15_950, 769_500, 118),
 }
-LESSON_LINES = 9_249
+LESSON_LINES = 9_272
 MOST_NAMES = 51
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_475), "tlkit.reports.charts": (4, 450)}
