@@ -289,7 +289,7 @@ grid.round(2)
 # than 1%. The margin is even the widest where the model says nothing.
 #
 # **With $\beta = 10$ the same rate does less damage**, because the pairs are satisfied after two steps: the gradient
-# almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ the gradient
+# almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ its norm
 # is above 1 in six of eight steps. We clip it to norm 1, and a factor before the loss changes nothing in a step that is
 # clipped. So $\beta$ matters only once it makes pairs stop pushing.
 
