@@ -5,16 +5,15 @@
 #
 # So far the model has predicted the next token, as in pretraining. At work the task is often a different one: to which
 # team does this ticket go, is this review positive, what is this text about? This is called *classification*. In this
-# lesson a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You replace the
-# model's head by a new one, find out which hidden states it should read, and train it, beside a method much older than
-# language models that is hard to beat.
+# lesson a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You find out
+# which hidden states a new head should read, train it, and compare it with a much older method that is hard to beat.
 #
 # **You will be able to**
 #
-# - build and train a classifier from a pretrained body, with a head that reads the right hidden states;
-# - compare it with a bag of words in scikit-learn, give an accuracy its interval, and test differences;
+# - turn the hidden states of a pretrained model into features of a text, and choose the pooling by cross-validation;
+# - compare a probe with a bag of words in scikit-learn, give an accuracy its interval, and test differences;
 # - measure with how few labels pretraining pays;
-# - train, save and load a classifier with transformers and peft.
+# - train, save, load and use a classifier with transformers and peft.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states and heads, and [lesson 5](05_lora.ipynb)
 # for LoRA.
@@ -30,13 +29,16 @@ import pandas as pd
 import torch
 from peft import LoraConfig, get_peft_model
 from scipy.stats import binomtest, t
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import cross_val_score, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
-from transformers import Trainer, TrainingArguments, pipeline
+from torch.nn.functional import cross_entropy
+from transformers import AutoModel, AutoTokenizer, Qwen2ForSequenceClassification
+from transformers import Trainer, TrainingArguments
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 import course
 import tlkit as tl
@@ -47,17 +49,27 @@ _ = tl.setup()
 # ## The task and its baseline
 #
 # The corpus has 631 passages, and `data/rust/classes.json` puts their topics into nine classes. To keep the lesson
-# fast, we cut every passage after 40 words. We set 200 passages aside for the test, in the same proportions of classes,
-# and train on the other 431. Settings are chosen by *cross-validation* on these 431, so we need no validation split:
-# scikit-learn trains on four fifths of them, scores the last fifth, and does this five times.
+# fast, we cut every passage after 40 words. Here are one such text, and the number and the first passage of each class.
 
 # %%
 corpus = tl.load_labelled()
 passages = (*corpus.train, *corpus.validation, *corpus.test)
 rows = [(" ".join(one.text.split()[:40]), one.label) for one in passages]
 data = pd.DataFrame(rows, columns=["text", "label"])
+print(data.text[data.label == "concurrency"].iloc[0])
+by_class = data.groupby("label").text.agg(["size", "first"])
+by_class.sort_values("size", ascending=False, kind="stable")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We set 200 passages aside for the test, in the same proportions of classes, and train on the other 431. Both parts are
+# sorted by length, so that the texts of a batch need little padding. Settings are chosen by *cross-validation* on the
+# 431, so we need no validation split: scikit-learn cuts them into five parts. Each part is scored once, by a model that
+# was trained on the other four, and we take the mean of the five scores.
+
+# %%
+data["length"] = data.text.str.len()
 parts = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
-train, test = (x.sort_values("text", key=lambda x: x.str.len()) for x in parts)
+train, test = (part.sort_values("length") for part in parts)
 print(f"always the largest class: {test.label.value_counts(normalize=True).max():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -68,8 +80,7 @@ print(f"always the largest class: {test.label.value_counts(normalize=True).max()
 # forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says more
 # about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from these
 # features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its weights
-# small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best, as lesson 4 did with
-# learning rates.
+# small. A larger $C$ means a weaker penalty. The next cell tries several $C$ and keeps the best.
 
 
 # %%
@@ -83,24 +94,9 @@ for C in (1, 10, 100, 1000):
     tried[C] = cross_val_score(bag_of_words(C), train.text, train.label).mean()
     print(f"C={C}: {tried[C]:.1%}")
 words = bag_of_words(max(tried, key=tried.get)).fit(train.text, train.label)
-right = {"words": words.predict(test.text) == test.label.to_numpy()}
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **How sure is a test accuracy?** Another 200 test texts would have given another share of right answers. The [Wilson
-# interval](glossary.md#wilson-interval) is made for shares and works for few texts, too. scipy computes it.
-
-
-# %%
-def wilson(right):
-    """The share of right answers in percent, with its 95% interval."""
-    low, high = binomtest(int(right.sum()), len(right)).proportion_ci(method="wilson")
-    return f"{right.mean():.1%} ({low:.1%} to {high:.1%})"
-
-
-print("bag of words, test accuracy:", wilson(right["words"]))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Which hidden state should the head read?
+# ## Which hidden states should the head read?
 #
 # Now the pretrained model. `AutoModel` loads it without its head: for each token it returns a hidden state of 192
 # numbers. A classifier needs one vector for each text, and making one of many is called *pooling*. There are two
@@ -125,138 +121,153 @@ def mean_of_tokens(hidden, mask):
     return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# We will train only the uppermost of the model's eight blocks. So the seven below are a frozen prefix as in [lesson
-# 7](07_freezing.ipynb), which we run once. The next cell cuts the model in two.
-
-# %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-lower = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
-upper = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
-upper.layers = upper.layers[7:]  # the last block, and the final norm
-lower.layers, lower.norm = lower.layers[:7], torch.nn.Identity()
 
 
-# %%
 @torch.no_grad()
-def stored(texts):
-    """The lower blocks' output for 16 texts at a time, with the attention mask."""
-    batches = []
+def pooled(model, texts):
+    """Both poolings of all texts: one row of 192 numbers for each text."""
+    last, mean = [], []
     for start in range(0, len(texts), 16):
         part = list(texts[start : start + 16])
         batch = tokenizer(part, padding=True, return_tensors="pt")
-        batches.append((lower(**batch).last_hidden_state, batch.attention_mask))
-    return batches
+        hidden = model(**batch).last_hidden_state
+        last.append(last_token(hidden, batch.attention_mask))
+        mean.append(mean_of_tokens(hidden, batch.attention_mask))
+    return torch.cat(last).numpy(), torch.cat(mean).numpy()
 
-
-@torch.no_grad()
-def applied(model, batches):
-    """A model's output for stored batches, in one tensor."""
-    return torch.cat([model(states, mask) for states, mask in batches])
-
-
-batches, test_batches = stored(train.text), stored(test.text)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With all weights frozen, the pooled vectors are fixed features, and the same logistic regression can read them. Such a
-# classifier is called a [linear probe](glossary.md#linear-probe). (Its $C$ of 0.01 is what the same search finds.)
+# The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read. This
+# is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives each of the 192 features mean 0 and
+# standard deviation 1, so that the penalty treats them alike. They are then much larger than those of TF-IDF, so the
+# best $C$ is much smaller: a search over 0.001, 0.01 and 0.1 gave 0.01 for both poolings.
 #
-# **Predict first.** Which reads the subject better, the last token or the mean? Will either beat the bag of words?
-
+# To see what pretraining is worth, we need a control: the same architecture with random weights.
+#
+# **Predict first.** Which reads the subject better, the last token or the mean? How far will random weights come, and
+# will any of the three beat the 49.2% of the bag of words?
 
 # %%
-def frozen(pool):
-    return lambda states, mask: pool(
-        upper(inputs_embeds=states, attention_mask=mask).last_hidden_state, mask
-    )
-
+pretrained = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
+torch.manual_seed(0)
+untrained = AutoModel.from_config(pretrained.config).eval()
+features = {}
+features["last token"], features["mean"] = pooled(pretrained, train.text)
+features["random weights"] = pooled(untrained, train.text)[1]
 
 probe = make_pipeline(StandardScaler(), LogisticRegression(C=0.01, max_iter=1000))
-features, test_features = {}, {}
-for name, pool in {"last token": last_token, "mean": mean_of_tokens}.items():
-    features[name] = applied(frozen(pool), batches).numpy()
-    test_features[name] = applied(frozen(pool), test_batches).numpy()
-    probe.fit(features[name], train.label)
-    right[name] = probe.predict(test_features[name]) == test.label.to_numpy()
-    print(f"{name}: {wilson(right[name])}")
+for name, x in features.items():
+    print(f"{name}: {cross_val_score(probe, x, train.label).mean():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the same weights, the mean is right for 49.0% of the texts and the last token for only 29.5%. The bag of words,
-# at 55.0%, is ahead of both.
+# With the same weights, the mean reads the subject in 43.4% of the texts and the last token in only 31.6%. Random
+# weights do no better than the floor, so all that the probe reads has come from pretraining. The bag of words is ahead
+# of all three.
 #
-# **Why does the last token fail?** In pretraining its state had one purpose, to predict the next token. The subject of
-# the whole passage helps little with that, so this small model has not learned to collect it there. The mean contains
-# something of every word, so it resembles a bag of words with pretrained vectors. The better pooling depends on model
-# and task, so try both before you train anything.
+# **Why does the last token fail?** A likely reason is that the last state is made to predict one next token, which
+# after the 40th word depends more on the last few words than on the subject. The mean contains something of every word,
+# so it resembles a bag of words with pretrained vectors. We go on with the mean; with another model or task, try both.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Train with what works
+# ## Train, save and load
 #
-# The classifier is now a module of three parts: the last block, the pooling that won, and a new head. The head is a
-# matrix $W$ of shape (9, 192) and a bias. It starts at random, so it must always be trained, and with a larger
-# learning rate than the LoRA adapters of the last block. Both rates and the two epochs are a first guess that we do
-# not search.
+# transformers has a class for this task, `AutoModelForSequenceClassification`, which for our model returns a
+# `Qwen2ForSequenceClassification`. Its new head, called `score`, is a matrix $W$ of shape (9, 192) without a bias, and
+# it reads the last token that is not padding. This is the pooling that failed, so a subclass gives it the mean.
 
 
 # %%
-class Classifier(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        options = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
-        self.body = get_peft_model(upper, options)
-        self.head = torch.nn.Linear(192, 9)
-
-    def forward(self, states, mask):
-        hidden = self.body(inputs_embeds=states, attention_mask=mask).last_hidden_state
-        return self.head(mean_of_tokens(hidden, mask))
-
-
-names = sorted(train.label.unique())
-targets = torch.tensor([names.index(label) for label in train.label]).split(16)
-loss_of = torch.nn.CrossEntropyLoss()
+class MeanClassifier(Qwen2ForSequenceClassification):
+    def forward(self, input_ids, attention_mask, labels=None, **_):
+        hidden = self.model(input_ids, attention_mask).last_hidden_state
+        logits = self.score(mean_of_tokens(hidden, attention_mask))
+        loss = None if labels is None else cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** The loss of a guess over nine classes is $\ln 9 = 2.20$. How low will the training loss fall in
-# two epochs, and how much better than the frozen probe will the classifier be on test texts?
+# A new head starts at random, and then it needs a larger learning rate than the LoRA adapters below it. But a logistic
+# regression is such a head, too. So the next cell fits one without bias on the mean and copies its weights, and the
+# classifier works before its first step. `id2label` gives the classes their names.
+#
+# LoRA goes into the last of the eight blocks, which spares most of the backward pass. With `task_type="SEQ_CLS"`, peft
+# trains the head beside the adapters. `Trainer` needs a number, `labels`, for each text, and pads the batches if it has
+# the tokenizer. One epoch and one learning rate are a first guess that we do not search.
+#
+# **Predict first.** How many points will this training add to the frozen probe?
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-classifier = Classifier()
-optimizer = torch.optim.AdamW(classifier.body.parameters(), lr=3e-3)
-optimizer.add_param_group({"params": classifier.head.parameters(), "lr": 1e-2})
-schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, 2 * len(batches))
-for epoch in range(2):
-    losses = []
-    for number in torch.randperm(len(batches)).tolist():
-        loss = loss_of(classifier(*batches[number]), targets[number])
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        losses.append(loss.item())
-    print(f"epoch {epoch + 1}: training loss {np.mean(losses):.2f}")
-logits = applied(classifier.eval(), test_batches)
-right["LoRA"] = np.array(names)[logits.argmax(1)] == test.label.to_numpy()
-print("LoRA, mean:", wilson(right["LoRA"]))
+names = sorted(train.label.unique())
+options = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
+model = MeanClassifier.from_pretrained(tl.BUNDLED, **options)
+first = LogisticRegression(C=0.01, max_iter=1000, fit_intercept=False)
+first.fit(features["mean"], train.label)
+model.score.weight.data = torch.tensor(first.coef_, dtype=torch.float32)
+
+adapters = {"r": 8, "lora_alpha": 16, "target_modules": r".*layers\.7\..*_proj"}
+model = get_peft_model(model, LoraConfig(**adapters, task_type="SEQ_CLS"))
+inputs = tokenizer(list(train.text)).input_ids
+numbered = zip(inputs, train.label, strict=True)
+rows = [{"input_ids": ids, "labels": names.index(label)} for ids, label in numbered]
+folder = tempfile.mkdtemp()
+settings = {"per_device_train_batch_size": 16, "num_train_epochs": 1}
+settings |= {"learning_rate": 1e-3, "save_strategy": "no", "report_to": "none"}
+settings |= {"use_cpu": True, "disable_tqdm": True, "seed": 0}
+arguments = TrainingArguments(folder, **settings)
+trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
+print(f"mean training loss {trainer.train().training_loss:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss falls well below that of a guess, but on test texts the adapters bring little: 50.0% after 49.0%.
-#
-# A padded text must get the same logits as the text alone. This one check finds most mistakes of pooling, so make it
-# a habit:
+# The loss of a guess over nine classes is $\ln 9 = 2.20$. Now merge the adapters into the weights, save model and
+# tokenizer in one folder, and load the model as a user would. A text alone must get the same logits as in a padded
+# batch. If the pooling reads padding, this check fails, so make it a habit.
+
 
 # %%
-mask = test_batches[0][1]
-row = mask.sum(1).argmin().item()  # the shortest text of the first batch
-alone = applied(classifier, stored(test.text[row : row + 1]))
-torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
+@torch.no_grad()
+def logits_of(texts):
+    batch = tokenizer(list(texts), padding=True, return_tensors="pt")
+    return kept(**batch).logits
+
+
+trainer.model.merge_and_unload().save_pretrained(folder)
+tokenizer.save_pretrained(folder)
+kept = MeanClassifier.from_pretrained(folder).eval()
+logits = torch.cat([logits_of(test.text[i : i + 16]) for i in range(0, 200, 16)])
+alone = logits_of(test.text[:1])  # the shortest text, so it was padded above
+torch.testing.assert_close(alone[0], logits[0], atol=1e-4, rtol=0)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which differences are real?
 #
-# The intervals above overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most of
-# them two methods are both right or both wrong, and these texts say nothing about their difference. So look only at the
+# Everything is chosen, so now the test texts are scored. Another 200 would have given other shares of right answers.
+# The [Wilson interval](glossary.md#wilson-interval) is made for shares and works for few texts, too. The last token is
+# only here to see whether the advantage of the mean holds on new texts.
+
+
+# %%
+def wilson(answers):
+    """The share of right answers, with its 95% interval."""
+    interval = binomtest(int(answers.sum()), len(answers)).proportion_ci(
+        method="wilson"
+    )
+    return f"{answers.mean():.1%} ({interval.low:.1%} to {interval.high:.1%})"
+
+
+truth = test.label.to_numpy()
+right = {"bag of words": words.predict(test.text) == truth}
+test_features = {}
+test_features["last token"], test_features["mean"] = pooled(pretrained, test.text)
+for name, x in test_features.items():
+    right[name] = probe.fit(features[name], train.label).predict(x) == truth
+for name, answers in right.items():
+    print(f"{name}: {wilson(answers)}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. On most of them
+# two methods are both right or both wrong, and these texts say nothing about their difference. So look only at the
 # texts that exactly one of the two gets right. If both methods were equally good, each of these would be a fair coin
 # toss. `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours.
 #
@@ -264,131 +275,121 @@ torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
 # require $p < 0.05/3 \approx 0.017$ instead of 0.05. [Lesson 15](15_comparison.ipynb) explains this correction.
 
 # %% tags=["nbval-ignore-output"]
-for one, other in (("LoRA", "words"), ("LoRA", "mean"), ("mean", "last token")):
+right["trained"] = np.array(names)[logits.argmax(1)] == truth
+print("trained:", wilson(right["trained"]))
+pairs = (("trained", "bag of words"), ("trained", "mean"), ("mean", "last token"))
+for one, other in pairs:
     only_one = int((right[one] & ~right[other]).sum())
     only_other = int((right[other] & ~right[one]).sum())
     p = binomtest(only_one, only_one + only_other).pvalue
-    print(f"only {one}: {only_one}, only {other}: {only_other}, p = {p:.4f}")
+    p_text = "p < 0.0001" if p < 0.0001 else f"p = {p:.4f}"
+    print(f"only {one}: {only_one}, only {other}: {only_other}, {p_text}")
 
 # %%
 course.claim("Mean against last token: the difference is not chance", p < 0.05 / 3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the last pair passes. The choice of the pooling is worth 19.5 points, more than anything that training did. The
-# small gain of the adapters may be chance, and so may their distance to the bag of words. We did not search the
-# adapters' learning rates, so a better setting may exist.
+# Only the last pair passes: the choice of the pooling is worth 19.5 points. The trained classifier is right for 45.0%,
+# so training brought nothing. The four points that it seems to cost may be chance, and so may the ten points to the bag
+# of words, with a $p$ of 0.02. A better learning rate may exist, because we did not search it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
 # Labels cost money, so this is often the question that decides. The next cell trains the bag of words and the probe on
-# the mean with 32 to 256 labelled texts, and tests each on all the other passages. With few texts it matters much which
-# ones they are, so the cell draws ten training sets for each number. Both methods learn from the same draws and keep
-# the $C$ that was chosen with all labels.
+# the mean, with pretrained and with random weights, on 32 to 256 labelled texts, and tests each on all the other
+# passages. With few texts it matters much which ones they are, so all methods learn from the same ten draws.
 #
 # **Predict first.** Where is pretraining worth most, with few labels or with many?
 
 # %%
 texts = np.array([*train.text, *test.text])
 labels = np.array([*train.label, *test.label])
-states = np.vstack([features["mean"], test_features["mean"]])
+untrained_test = pooled(untrained, test.text)[1]
+methods = {
+    "bag of words": (words, texts),
+    "pretrained": (probe, np.vstack([features["mean"], test_features["mean"]])),
+    "random weights": (probe, np.vstack([features["random weights"], untrained_test])),
+}
 rows = []
 for size in (32, 64, 128, 256):
     for draw in range(10):
         options = {"train_size": size, "stratify": labels, "random_state": draw}
         chosen, rest = train_test_split(np.arange(len(texts)), **options)
-        accuracy = [
-            100 * model.fit(x[chosen], labels[chosen]).score(x[rest], labels[rest])
-            for model, x in ((words, texts), (probe, states))
-        ]
-        rows.append((size, draw, *accuracy))
-columns = ["labels", "draw", "words", "mean"]
-scores = pd.DataFrame(rows, columns=columns).set_index(["labels", "draw"])
+        row = {"labels": size, "draw": draw}
+        for name, (method, x) in methods.items():
+            fitted = clone(method).fit(x[chosen], labels[chosen])
+            row[name] = 100 * fitted.score(x[rest], labels[rest])
+        rows.append(row)
+scores = pd.DataFrame(rows).set_index(["labels", "draw"])
 
 # %%
-axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.4), logx=True)
+axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.6), logx=True)
 axes.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
-axes.set(xlabel="labelled training texts", ylabel="test accuracy (%)")
-axes.set_title("The pretrained model is ahead with 32 labels, and behind with 256")
+axes.set_xticks([], minor=True)
+axes.set(xlabel="labelled training texts", ylabel="test accuracy (%)", ylim=(0, 55))
+axes.set_title("The pretrained probe is ahead with 32 labels, and behind with 256")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# To compare the two, subtract draw by draw, because both methods learned from the same texts. Each number of labels
-# then has ten differences, and their mean has Student's 95% interval, again corrected for four questions.
+# The distance between the two probes is what pretraining is worth to this model: 18 points with 32 labels, and 28 with
+# 256. But the bag of words needs no pretraining at all. To compare with it, subtract draw by draw, because both learned
+# from the same texts. Each number of labels then has ten differences, and their mean has Student's 95% interval,
+# corrected for four questions.
 
 # %%
-lead = (scores["mean"] - scores["words"]).unstack()
+lead = (scores["pretrained"] - scores["bag of words"]).unstack()
 half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
-table = pd.DataFrame({"lead": lead.mean(axis=1), "half": half})
-course.claim("With 32 labels the model leads", table.lead[32] > table.half[32])
-table.assign(low=table.lead - table.half, high=table.lead + table.half).round(1)
+mean = lead.mean(axis=1)
+course.claim("With 32 labels the pretrained probe leads", mean[32] > half[32])
+table = pd.DataFrame({"lead in points": mean, "from": mean - half, "to": mean + half})
+table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Here the language model wins: with 32 labels its mean is ahead by 5.8 points (3.0 to 8.6). The lead shrinks as labels
-# are added, and with 256 labels the bag of words is ahead by 4.4 points. These intervals cover only which of our 631
-# passages were drawn, so do not build on a lead that barely excludes zero, as the one with 64 labels.
+# With 32 labels the pretrained probe is ahead by 5.8 points (3.0 to 8.6), and with 256 the bag of words by 4.4. These
+# intervals are too narrow, because the ten test sets share most of their texts, so do not build on a lead that barely
+# excludes zero. Also, both values of $C$ were chosen with 431 labels, and others may be better with 32.
 #
-# **Why?** With few labelled texts, most words of a new text occur in none of them, and the bag of words cannot use such
-# words. A pretrained model has similar vectors for related words, whether they were labelled or not. With more labels,
-# the bag of words has seen the words that matter, and this advantage fades.
+# **Why?** With 32 labelled texts, about 39% of the words in a new text occur in none of them, among them many that
+# would give the subject away, and the bag of words cannot use such words. With 256 it is 13%. A pretrained model has
+# similar vectors for related words, whether they were labelled or not.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The way it is done at work
+# ## At work
 #
-# transformers has a class for this task, `AutoModelForSequenceClassification`. On a causal model its new head, called
-# `score`, reads the last token that is not padding. This is the pooling that failed, but a small change of the text
-# repairs part of it: end every text with " This text is about the". The next token would name the subject, so the last
-# state now has a reason to contain it. With frozen weights, this ending raises the probe on the last token by more than
-# five points in cross-validation.
-#
-# The class finds the last token by `pad_token_id`, and `id2label` gives the classes their names. In peft,
-# `task_type="SEQ_CLS"` trains the new head beside the adapters. We stop after eight steps, because this section shows
-# the path and not its score. At work, train until the loss on validation texts no longer falls.
+# Here are both classifiers as a user would ask them, with sentences that are in no file. Beside each answer stands its
+# probability.
 
 # %% tags=["nbval-ignore-output"]
-ENDING = " This text is about the"
-torch.manual_seed(0)
-options = {"num_labels": 9, "pad_token_id": tokenizer.pad_token_id}
-options["id2label"] = dict(enumerate(names))
-usual = AutoModelForSequenceClassification.from_pretrained(tl.BUNDLED, **options)
-usual = get_peft_model(usual.float(), LoraConfig(r=8, task_type="SEQ_CLS"))
-ids = tokenizer([text + ENDING for text in train.text]).input_ids
-numbered = zip(ids, torch.cat(targets).tolist(), strict=True)
-rows = [{"input_ids": row, "labels": label} for row, label in numbered]
-folder = tempfile.mkdtemp()
-settings = {"learning_rate": 3e-3, "max_steps": 8, "save_strategy": "no"}
-settings |= {"report_to": "none", "use_cpu": True, "disable_tqdm": True}
-arguments = TrainingArguments(folder, **settings)
-trainer = Trainer(usual, arguments, train_dataset=rows, processing_class=tokenizer)
-print(f"mean training loss {trainer.train().training_loss:.2f}")
+questions = [
+    "A channel passes a value from one thread to another.",
+    "The compiler says that my variable does not live long enough.",
+    "How do I run a single unit test with cargo?",
+]
+sure, number = logits_of(questions).softmax(1).max(1)
+for i, question in enumerate(questions):
+    probability = words.predict_proba([question]).max()
+    print(question)
+    print(f"  bag of words: {words.predict([question])[0]} ({probability:.0%})")
+    print(f"  trained:      {kept.config.id2label[number[i].item()]} ({sure[i]:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Merge the adapters into the weights, save model and tokenizer in one folder, and load them as a user would, through a
-# `pipeline`. The user has to end the texts in the same way.
-
-# %% tags=["nbval-ignore-output"]
-trainer.model.merge_and_unload().save_pretrained(folder)
-tokenizer.save_pretrained(folder)
-ask = pipeline("text-classification", model=folder, device="cpu")
-print(ask("A channel passes a value from one thread to another." + ENDING))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The answer has a label and a score, which is the probability of that label. A sure classifier gives scores near 1, and
-# this one, stopped so early, stays far below. Exercise 13.1 puts such scores to use.
+# The bag of words names the right subject three times, and the trained classifier twice: lifetimes belong to *ownership
+# and borrowing*, and it is quite sure of its mistake. Exercise 13.1 puts such probabilities to use.
 #
-# So for this task and 431 labels you would deploy the bag of words, and with 32 labels the probe on the mean. If you
-# are free to choose the model, take an *encoder* such as ModernBERT. An encoder reads in both directions, so every
-# token has seen the whole text, and it needs no such ending. A larger model may also beat the bag of words with more
-# labels. The order of work stays the same: first the bag of words, then a probe on frozen features, and fine-tuning
-# only if the difference is worth its price.
+# So for this task and 431 labels deploy the bag of words. No test shows that it is more accurate, but it is the cheaper
+# one. With 32 labels, deploy the probe on the mean. If you are free to choose the model, take an *encoder* such as
+# ModernBERT, which reads in both directions, so that every token has seen the whole text. Without a class of your own,
+# `pipeline("text-classification", model=folder)` does what this cell does. The order of work stays the same: first the
+# bag of words, then a probe on frozen features, and fine-tuning only if the difference is worth its price.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A classifier is a pretrained body, a pooling and a small new head. Check the pooling first: here it was worth more
-#   than all training.
-# - Start with a bag of words: it costs a second, and a language model has to beat it. Here it did so with 32 labels and
-#   not with more.
+# - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation:
+#   here it was worth more than all training.
+# - The same architecture with random weights shows what pretraining is worth. A bag of words, which costs a second,
+#   shows whether you need it: here with 32 labels, and not with 256.
 # - Give a share of right answers its Wilson interval, and compare two methods by the texts that only one of them gets
 #   right.
 #
@@ -396,7 +397,8 @@ print(ask("A channel passes a value from one thread to another." + ENDING))
 #
 # - J. Devlin et al., [BERT](https://arxiv.org/abs/1810.04805), 2018: a new head on an encoder, and frozen features from
 #   several layers in section 5.3.
-# - B. Warner et al., [ModernBERT](https://arxiv.org/abs/2412.13663), 2024: an encoder of today.
+# - A. Kumar et al., [Fine-tuning can distort pretrained features](https://arxiv.org/abs/2202.10054), 2022: why a head
+#   should be fitted before the body is trained.
 # - L. Tunstall et al., [Efficient few-shot learning without prompts](https://arxiv.org/abs/2209.11055), 2022: SetFit, a
 #   sentence encoder for a handful of labels.
 
