@@ -351,14 +351,12 @@ table.round(1)
 # excludes zero. Also, both values of $C$ were chosen with 431 labels, and others may be better with 32.
 #
 # **Why?** With 32 labelled texts, about 39% of the words in a new text occur in none of them, and the bag of words
-# cannot use these; with 256 it is 13%. A pretrained model has similar vectors for related words, whether they were
-# labelled or not.
+# cannot use these; with 256 it is 13%. A pretrained model has similar vectors for related words, labelled or not.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## At work
 #
-# Here are both classifiers as a user would ask them, with sentences that are in no file. Beside each answer stands its
-# probability.
+# Here are both classifiers as a user would ask them. Beside each answer stands its probability.
 
 # %% tags=["nbval-ignore-output"]
 questions = [
@@ -391,8 +389,7 @@ for i, question in enumerate(questions):
 #   here it was worth more than all training.
 # - The same architecture with random weights shows what pretraining is worth. A bag of words, which costs a second,
 #   shows whether you need it: here with 32 labels, and not with 256.
-# - Give a share of right answers its Wilson interval, and compare two methods by the texts that only one of them gets
-#   right.
+# - Give an accuracy its Wilson interval, and compare two methods by the texts that only one of them gets right.
 #
 # ## Further reading
 #
