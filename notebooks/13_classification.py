@@ -352,7 +352,7 @@ table.round(1)
 # excludes zero. Also, both values of $C$ were chosen with 431 labels, and others may be better with 32.
 #
 # **Why?** With 32 labelled texts, about 39% of the words in a new text occur in none of them, and the bag of words
-# cannot use these; with 256 it is 13%. A pretrained model has similar vectors for related words, labelled or not.
+# cannot use these; with 256 it is 14%. A pretrained model has similar vectors for related words, labelled or not.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## At work
