@@ -126,6 +126,7 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
     [
         (["train", "--strategy", "lora", "--strategy-option", "r=[1"], "'r=[1': expected NAME=VALUE"),
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
+        (["train", "--strategy", "full", "--optimizer", "sgd"], "no rate is recorded for sgd"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
         (["train", "--run-file", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
         (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),

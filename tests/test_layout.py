@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (12_340, 572_000, 80),
+    "tlkit": (12_345, 572_400, 80),
     "notebooks/course": (5_340, 244_300, 74),
-    "tests": (15_035, 723_500, 116),
+    "tests": (15_050, 724_600, 116),
 }
 LESSON_LINES = 9_272
 MOST_NAMES = 46

@@ -115,6 +115,8 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     expected = expectations_of(options.expect)
     rate_from = "as given"
     if config.learning_rate is None:
+        if config.optimizer != "adamw":
+            raise ValueError(f"no rate is recorded for {config.optimizer}: expected --learning-rate with it")
         rate = rate_for(options.model, options.strategy, scoring.task)
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)

@@ -128,7 +128,7 @@ def train_with_fallback(
     with device.counting(), reported(progress, "training") as part:
         part.step(0, 0, "estimating what a step needs")
         batch = blocks[: config.batch_size]
-        rungs = descend(model, batch, plan, device, order)
+        rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
         state = new_state(model, config, device.host)
         steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
@@ -177,13 +177,13 @@ def _first_rung(
     return rung
 
 
-def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan) -> None:
+def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> None:
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
     if not plan.train_on_host:
         return
     there = replace(plan, train_on_host=False)
     try:
-        needed = estimate_memory(model, **shape_of(batch), plan=there).resident
+        needed = estimate_memory(model, **shape_of(batch), plan=there, optimizer=optimizer).resident
     except CannotEstimate:
         return
     free = probe("cpu").room_for(model)
@@ -211,7 +211,7 @@ def steps_with_fallback(
     """
     while True:
         with device.host():
-            _refuse_small_host(state.model, blocks[: config.batch_size], rung.plan)
+            _refuse_small_host(state.model, blocks[: config.batch_size], rung.plan, config.optimizer)
         state.apply_plan(rung.plan)
         progress.go_on("" if rung.name == "as planned" else rung.name)
         steps = training_steps(state, blocks, config)

@@ -72,6 +72,7 @@ def descend(
     plan: Plan,
     device: Device | VirtualDevice,
     order: tuple[str, ...] | None = None,
+    optimizer: str = "adamw",
 ) -> Iterator[Rung]:
     """Yield the rungs from `plan` downwards, one at a time.
 
@@ -91,7 +92,7 @@ def descend(
         estimate, note = None, ""
         if order is None:
             try:
-                estimate = 0 if lower.train_on_host else _peak(model, batch, lower)
+                estimate = 0 if lower.train_on_host else _peak(model, batch, lower, optimizer)
             except CannotEstimate as error:
                 note = str(error)
         if lower.precision == "bf16" and slow:
@@ -126,5 +127,5 @@ def _usual_order(device: Device | VirtualDevice) -> list[str]:
     return [*on_device, *on_device, *([ON_HOST] if device.has_host else [])]
 
 
-def _peak(model: torch.nn.Module, batch: Batch, plan: Plan) -> int:
-    return estimate_memory(model, **shape_of(batch), plan=plan).peak
+def _peak(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> int:
+    return estimate_memory(model, **shape_of(batch), plan=plan, optimizer=optimizer).peak

@@ -40,7 +40,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
-    if FAMILIES[strategy] == "classic" and in_four_bits(model):
+    if FAMILIES[strategy] in ("classic", "in time") and in_four_bits(model):
         raise ValueError(
             f"{strategy} trains the weights themselves, and these are packed in 4 bits: choose lora or qlora"
         )

@@ -43,6 +43,14 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
             apply_strategy(small_model("llama"), "first_block", **options)
 
 
+def test_a_function_that_takes_any_option_judges_them_itself():
+    @strategy("any_norm")
+    def any_norm(model, **options):
+        getattr(model.model, options["which"]).requires_grad_(True)
+
+    assert apply_strategy(small_model("llama"), "any_norm", which="norm").trainable_values == 32
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [

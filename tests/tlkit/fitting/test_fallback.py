@@ -255,6 +255,17 @@ def test_other_errors_pass_through():
         train_with_fallback(model, BLOCKS, CONFIG, order=("magic",))
 
 
+def test_an_optimizer_without_moments_is_estimated_without_them():
+    model, config = small_model(), dataclasses.replace(CONFIG, optimizer="sgd")
+    need, with_moments = (
+        estimate_memory(model, batch_size=4, sequence_length=12, optimizer=name).peak for name in ("sgd", "adamw")
+    )
+    assert need < 0.9 * with_moments
+    card = VirtualDevice("between the two", (need + with_moments) // 2)
+    _, log = train_with_fallback(model, BLOCKS, config, device=card)
+    assert [(attempt.action, attempt.rung) for attempt in log.attempts] == [("training", "as planned")]
+
+
 def test_when_no_rung_is_left_numbers_say_so():
     with pytest.raises(MemoryError, match="no rung is left after 'chunked loss' at step 1: CUDA out of memory"):
         train_with_fallback(small_model(), BLOCKS, CONFIG, device=Failing(90, 91), order=("chunked loss",))
