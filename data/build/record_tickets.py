@@ -58,8 +58,19 @@ class Run(NamedTuple):
 
 
 RUNS = [Run("untouched"), *(Run(f"shown {count}") for count in (1, 3, 5))]
-for rate in (5e-4, 1e-3, 2e-3, 4e-3):
-    RUNS.append(Run("lora", 285, 18, rate, asked=()))
+# Rates of each method by the validation loss after half a pass over the reports; qlora takes that of lora.
+for method, rates in {
+    "lora": (1e-3, 2e-3, 4e-3, 8e-3),
+    "full": (5e-5, 1e-4, 2e-4, 4e-4),
+    "last_layers": (1e-4, 2e-4, 4e-4, 8e-4),
+}.items():
+    RUNS += [Run(method, 285, 18, rate, asked=()) for rate in rates]
+# A pass over all reports takes 36 steps. The rates above are those of a short run, and too high for a long one.
+BOTH = ("validation", "test")
+for steps in (72, 144):
+    RUNS += [Run("lora", 285, steps, 1e-3, seed, True, asked=BOTH) for seed in range(3)]
+RUNS += [Run("lora", count, 72, 1e-3, seed, True) for count in (10, 30, 100) for seed in range(3)]
+RUNS += [Run("qlora", 285, 72, 1e-3, seed, True) for seed in range(3)]
 
 
 def read(split: str) -> list[dict]:
@@ -92,17 +103,46 @@ def prompt(tokenizer, report: str, task: str, shown: list[dict]) -> str:
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
 
 
-SYLLABLES = re.findall(r"\w+", "ba ce di fo gu ha je ki lo mu na pe qui ro su ta ve wi xa yo zer tok lin var mix")
-SYSTEMS = ("Ubuntu", "Debian", "Fedora", "Windows", "macOS", "FreeBSD", "Alpine", "Arch", "Android", "iOS", "openSUSE")
+# Real ones, of which none is in the data: with invented names a model learns that whatever looks odd is a crate.
+CRATES = re.findall(
+    r"\S+",
+    """
+ahash aho-corasick arrayvec askama async-trait backtrace bitflags bytes camino cbindgen ciborium color-eyre config
+cookie crc32fast ctrlc darling data-encoding derive_more digest dirs dotenvy either embedded-hal encoding_rs
+fancy-regex fastrand figment fixedbitset futures glam glob globset half hashbrown heapless hex home html5ever httparse
+humantime iced ignore insta jiff jsonwebtoken kurbo lazy_static libloading log lz4_flex mime minijinja mio mockito
+native-tls num-traits once_cell ordered-float pest phf pin-project png pprof quote rkyv rmp-serde ron rstest ryu
+schemars scopeguard sea-query semver serde_yaml sha2 signal-hook slab slotmap socket2 strsim strum surf syntect tabled
+tap textwrap thread_local tiny-skia tinyvec toml_edit tower trybuild tungstenite typenum ulid unicode-width uom warp
+webpki which winreg xattr xml-rs yew zeroize zstd
+""",
+)
+SYSTEMS = [
+    "Ubuntu",
+    "Debian",
+    "Fedora",
+    "Windows",
+    "Windows Server",
+    "macOS",
+    "FreeBSD",
+    "Alpine",
+    "Arch Linux",
+    "Android",
+    "iOS",
+    "openSUSE Leap",
+    "Linux Mint",
+    "Pop!_OS",
+    "Slackware",
+    "Haiku",
+    "illumos",
+    "CentOS Stream",
+]
 
 
 def renamed(ticket: dict, draw: random.Random) -> dict:
     """The same report about another crate, version and system, wherever it names them letter by letter."""
-    crate = "".join(draw.choices(SYLLABLES, k=draw.choice((1, 2, 2, 3))))
-    crate += draw.choice(("", "", "", "-rs", "-core", "-derive", "_macros", "2"))
+    crate, system = draw.choice(CRATES), draw.choice(SYSTEMS)
     number = ".".join(str(draw.randint(0, 40)) for _ in range((ticket["version"] or "").count(".") + 1))
-    system = draw.choice(SYSTEMS) if draw.random() < 0.6 else "".join(draw.choices(SYLLABLES, k=2)).title()
-    system += draw.choice(("", " Linux", " OS", "BSD")) if system not in SYSTEMS else ""
     if re.search(r"\d", ticket["system"] or ""):
         system += f" {draw.randint(2, 42)}" + draw.choice(("", "", ".04", f".{draw.randint(0, 9)}"))
     new = dict(ticket)
