@@ -67,7 +67,6 @@ class TrainingState:
         self.model, self.seed, self.host, self.step = model, seed, host, 0
         self.groups = groups_of(model)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
-        self.home = self.parameters[0].device
         self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
         self._first_steps = {id(parameter): 0 for parameter in self.parameters}  # in which each is trained
         self._make_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)

@@ -115,9 +115,7 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     expected = expectations_of(options.expect)
     rate_from = "as given"
     if config.learning_rate is None:
-        if config.optimizer != "adamw":
-            raise ValueError(f"no rate is recorded for {config.optimizer}: expected --learning-rate with it")
-        rate = rate_for(options.model, options.strategy, scoring.task)
+        rate = rate_for(options.model, options.strategy, scoring.task, config.optimizer)
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     run_file, checkpoints = options.output / RUN_FILE, options.output / "checkpoints"
@@ -181,8 +179,7 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
         reload_problem = ""
         if untrained is not None:
             device.place(untrained)
-            run = {"plan": plan, "validation": validation, "checkpoint_dir": checkpoints, "resume": True}
-            train_model(untrained, blocks, config, **run)
+            train_model(untrained, blocks, config, **how | {"resume": True, "progress": False})
             reload_problem = _difference(model, untrained, blocks[:4], plan)
         verdicts = judge(expected, Seen(result.history, result.peak_memory, held, problems, reload_problem))
         _save_model(model, tokenizer, options.output, total_steps(len(blocks), config))

@@ -79,19 +79,22 @@ def default_rates(model: str = "tiny") -> dict[str, float]:
     return {strategy: rate.value for strategy, rate in best_rates(_recorded(model)).items()}
 
 
-def rate_for(model: str | None, strategy: str, task: str = "text") -> LearningRate:
+def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
     """The recorded learning rate of one strategy on one model.
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         strategy: one of `STRATEGIES`.
         task: of `TASKS`; a rate belongs to a task.
+        optimizer: that takes the steps; what is recorded is of AdamW.
 
     Raises:
         ValueError: where none is recorded for that model: a rate of another model would be a guess.
     """
     if strategy not in STRATEGIES:
         raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    if optimizer != "adamw":
+        raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
     record = _recorded(chosen_model(model), task)
     rates = best_rates(record, "recorded")
     if strategy not in rates:

@@ -20,7 +20,15 @@ from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
 from tlkit.names import HOST
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
-from tlkit.training import RunLog, TrainingResult, check_settings, new_state, run_steps, training_steps
+from tlkit.training import (
+    RunLog,
+    TrainingResult,
+    check_settings,
+    new_state,
+    plan_of_scoring,
+    run_steps,
+    training_steps,
+)
 
 T = TypeVar("T")
 
@@ -132,8 +140,7 @@ def train_with_fallback(
         first = _first_rung(model, rungs, batch, device, log)
         state = new_state(model, config, device.host)
         steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
-        rows = min(8, config.batch_size)
-        score = None if validation is None else lambda: _score(state, validation, rows, device, log)
+        score = None if validation is None else lambda: _score(state, validation, config, device, log)
         result = run_steps(steps, state, len(blocks), config, RunLog(), progress=part, score=score)
         if isinstance(device, VirtualDevice):
             training = [attempt for attempt in log.attempts if attempt.action == "training"]
@@ -237,7 +244,7 @@ def steps_with_fallback(
 
 
 def _score(
-    state: TrainingState, validation: Batch, rows: int, device: Device | VirtualDevice, log: FallbackLog
+    state: TrainingState, validation: Batch, config: TrainingConfig, device: Device | VirtualDevice, log: FallbackLog
 ) -> float:
     """Nats per token, where the weights are."""
     plan = state.plan
@@ -247,7 +254,7 @@ def _score(
     return evaluate_with_fallback(
         lambda size: mean_loss(state.model, validation, replace(plan, micro_batch_size=size)),
         state.model,
-        batch_size=min(rows, plan.micro_batch_size or rows),
+        batch_size=plan_of_scoring(plan, config).micro_batch_size,
         device=device,
         log=log,
         name="validation",

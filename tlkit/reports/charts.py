@@ -101,10 +101,8 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
     for before in table[table.strategy == ZERO_SHOT].itertuples():
         axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
         axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
-    _draw_points(axes, table, "perplexity", "general")
-    axes.set_xlabel("perplexity on the new text (lower: gained more)")
-    axes.set_ylabel("perplexity on general text (higher: forgot more)")
-    figure.legend(loc="outside right center", fontsize="small", frameon=False)
+    across = {"perplexity": "perplexity on the new text (lower: gained more)"}
+    _draw_points(axes, table, across | {"general": "perplexity on general text (higher: forgot more)"})
     headline(figure, "What each strategy gained, and what it forgot")
     return figure
 
@@ -120,11 +118,9 @@ def parameters_chart(table: pd.DataFrame) -> Chart:
     for before in table.perplexity[table.strategy == ZERO_SHOT]:
         axes.axhline(before, color=INK, linestyle="--", linewidth=1.2, label=f"untouched {number(before)}")
     table = table[(table.trainable_values > 0) & (table.strategy != CONTROL)].dropna(subset="perplexity")
-    _draw_points(axes, table, "trainable_values", "perplexity")
     axes.set_xscale("log")
-    axes.set_xlabel("values trained (log scale)")
-    axes.set_ylabel("perplexity on held-out text (lower is better)")
-    figure.legend(loc="outside right center", fontsize="small", frameon=False)
+    across = {"trainable_values": "values trained (log scale)"}
+    _draw_points(axes, table, across | {"perplexity": "perplexity on held-out text (lower is better)"})
     headline(figure, "What the number of trained values is worth")
     return figure
 
@@ -172,14 +168,18 @@ def _rows_chart(table: pd.DataFrame, series: dict[str, str], form: str) -> tuple
     return figure, axes
 
 
-def _draw_points(axes: Axes, table: pd.DataFrame, across: str, upwards: str) -> None:
-    """A marker for each strategy; the untouched model is black."""
+def _draw_points(axes: Axes, table: pd.DataFrame, labels: dict[str, str]) -> None:
+    """A marker for each strategy, by two columns and their labels, across and upwards; the untouched model is black."""
+    across, upwards = labels
     others = 0
     for name, x, y in table[["strategy", across, upwards]].itertuples(index=False):
         shade = INK if name == ZERO_SHOT else COLOURS[others % len(COLOURS)]
         marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
         axes.plot(x, y, label=name, color=shade, marker=marker, markersize=9, linestyle="none")
         others += name != ZERO_SHOT
+    axes.set_xlabel(labels[across])
+    axes.set_ylabel(labels[upwards])
+    axes.figure.legend(loc="outside right center", fontsize="small", frameon=False)
 
 
 # Each draws a comparison, or returns None where it has nothing to draw.

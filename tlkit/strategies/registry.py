@@ -93,11 +93,11 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     """
     declared = options_of(name)
     if any(option.kind is option.VAR_KEYWORD for option in declared.values()):
-        if "method" not in declared:  # a strategy of the reader's, which judges its options itself
-            return
-        # It hands on what is not its own to the strategy that it is made with.
-        beside = options.get("method", declared["method"].default)
-        declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD} | options_of(beside)
+        declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD}
+        if "method" in declared:  # it hands on what is not its own to the strategy that it is made with
+            declared |= options_of(options.get("method", declared["method"].default))
+        else:  # it judges what it does not declare
+            options = {name: value for name, value in options.items() if name in declared}
     if unknown := sorted(set(options) - set(declared)):
         raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(declared) or 'none'}")
     for option, value in options.items():

@@ -45,10 +45,12 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
 
 def test_a_function_that_takes_any_option_judges_them_itself():
     @strategy("any_norm")
-    def any_norm(model, **options):
+    def any_norm(model, bias: bool = False, **options):
         getattr(model.model, options["which"]).requires_grad_(True)
 
     assert apply_strategy(small_model("llama"), "any_norm", which="norm").trainable_values == 32
+    with pytest.raises(ValueError, match="expected a value of type bool"):
+        check_strategy("any_norm", {"bias": 3, "which": "norm"})
 
 
 @pytest.mark.parametrize(
