@@ -1,13 +1,19 @@
-"""Runs of two processes, for test_distributed.py: `torchrun --nproc-per-node 2 team_runs.py FOLDER`."""
+"""Runs of one process and of two, for test_distributed.py: `python team_runs.py TASK ARGUMENTS` forks both.
+
+They are torchrun's, but are forked from one process that has imported everything.
+"""
 
 import json
 import sys
+import traceback
 import warnings
 from pathlib import Path
 
 import torch
+from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tlkit import cli
 from tlkit.distributed import joined, train_together
 from tlkit.examples import IGNORED, Examples
 from tlkit.settings import Plan, TrainingConfig, setup
@@ -74,7 +80,8 @@ def run(strategy: str, plan: Plan, accelerator=None, **options) -> dict:
     }
 
 
-def main(folder: Path) -> None:
+def run_together(folder: str) -> None:
+    folder = Path(folder)
     warnings.filterwarnings("ignore")
     setup(threads=1)
     found = {}
@@ -91,5 +98,32 @@ def main(folder: Path) -> None:
             (folder / "found.json").write_text(json.dumps(found))
 
 
+def run_out_of_memory_in_one() -> None:
+    with joined(on_cpu=True) as accelerator:
+        model = adapted("full")
+        if accelerator.process_index == 1:
+            model.model.layers[1].register_forward_pre_hook(lambda *_: torch.empty(2**50))
+        train_together(accelerator, model, BLOCKS, CONFIG)
+
+
+TASKS = {
+    "run_together": run_together,
+    "run_out_of_memory_in_one": run_out_of_memory_in_one,
+    "main": lambda *arguments: sys.exit(cli.main(list(arguments))),
+}
+
+
+def as_a_program(task: str, *arguments: str) -> None:
+    """With the traceback on the screen, whichever process torchrun's report calls the first that failed."""
+    try:
+        TASKS[task](*arguments)
+    except Exception:
+        traceback.print_exc()
+        raise
+
+
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    torch.set_num_threads(1)
+    here = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}
+    config = LaunchConfig(1, 1, 2, max_restarts=0, start_method="fork", **here)
+    elastic_launch(config, as_a_program)(*sys.argv[1:])

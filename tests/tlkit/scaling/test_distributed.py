@@ -1,12 +1,11 @@
 """Several processes do what one does: the same losses, weights and checkpoints, and they fail together."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from subprocess import PIPE
 from types import SimpleNamespace
 
 import psutil
@@ -21,28 +20,20 @@ from tlkit.cli import main
 from tlkit.distributed import joined, shares, train_together
 from tlkit.settings import Plan, TrainingConfig
 
-ROOT = Path(__file__).resolve().parents[3]
 # Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
 # that rounding, so steps are small, 1e-4; each is still ten times the tolerance.
 TOLERANCE = 1e-5
 
 
-def two_processes(*arguments: str) -> subprocess.Popen:
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    return subprocess.Popen(
-        [*torchrun, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-        env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": str(Path(__file__).parent)},
-    )
+def two_processes(task: str, *arguments: str) -> subprocess.Popen:
+    script = Path(__file__).with_name("team_runs.py")
+    return subprocess.Popen([sys.executable, script, task, *arguments], stdout=PIPE, stderr=PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("two")
-    job = two_processes(str(Path(__file__).with_name("team_runs.py")), str(folder))
+    job = two_processes("run_together", str(folder))
     _, err = job.communicate(timeout=600)
     assert job.returncode == 0, err
     return folder
@@ -123,17 +114,16 @@ TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-
 TRAIN += ["--epochs", "6", "--learning-rate", "1e-3", "--checkpoint-every", "2"]
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
 def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys, three_blocks):
     given = [*TRAIN, "--model", three_blocks, "--output", str(tmp_path)]
-    job = two_processes("-m", "tlkit", *given)
+    job = two_processes("main", *given)
     until = time.monotonic() + 300
     while not newest_step(tmp_path / "checkpoints"):
         assert job.poll() is None and time.monotonic() < until, job.communicate()
         time.sleep(0.05)
     workers = psutil.Process(job.pid).children()
     assert len(workers) == 2
-    os.kill(workers[1].pid, signal.SIGKILL)
+    workers[1].kill()
     out, err = job.communicate(timeout=120)
     assert job.returncode == 1 and "saved in" not in out
     assert "SIGKILL" in err  # torchrun's report says which, and how
@@ -143,17 +133,7 @@ def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, caps
     assert "saved in" in capsys.readouterr().out
 
 
-def test_a_process_that_runs_out_of_memory_ends_all_with_the_reason(tmp_path):
-    script = tmp_path / "short_of_memory.py"
-    script.write_text(
-        "import torch\nfrom team_runs import CONFIG, BLOCKS, adapted\n"
-        "from tlkit.distributed import joined, train_together\n"
-        "with joined(on_cpu=True) as accelerator:\n"
-        "    model = adapted('full')\n"
-        "    if accelerator.process_index == 1:\n"
-        "        model.model.layers[1].register_forward_pre_hook(lambda *_: torch.empty(2**50))\n"
-        "    train_together(accelerator, model, BLOCKS, CONFIG)\n"
-    )
-    job = two_processes(str(script))
+def test_a_process_that_runs_out_of_memory_ends_all_with_the_reason():
+    job = two_processes("run_out_of_memory_in_one")
     _, err = job.communicate(timeout=120)
     assert job.returncode == 1 and "can't allocate memory" in err
