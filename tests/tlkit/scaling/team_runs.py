@@ -106,17 +106,14 @@ def run_out_of_memory_in_one() -> None:
         train_together(accelerator, model, BLOCKS, CONFIG)
 
 
-TASKS = {
-    "run_together": run_together,
-    "run_out_of_memory_in_one": run_out_of_memory_in_one,
-    "main": lambda *arguments: sys.exit(cli.main(list(arguments))),
-}
+def command(*arguments: str) -> None:
+    sys.exit(cli.main(list(arguments)))
 
 
 def as_a_program(task: str, *arguments: str) -> None:
     """With the traceback on the screen, whichever process torchrun's report calls the first that failed."""
     try:
-        TASKS[task](*arguments)
+        globals()[task](*arguments)
     except Exception:
         traceback.print_exc()
         raise

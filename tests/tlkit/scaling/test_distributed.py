@@ -116,7 +116,7 @@ TRAIN += ["--epochs", "6", "--learning-rate", "1e-3", "--checkpoint-every", "2"]
 
 def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys, three_blocks):
     given = [*TRAIN, "--model", three_blocks, "--output", str(tmp_path)]
-    job = two_processes("main", *given)
+    job = two_processes("command", *given)
     until = time.monotonic() + 300
     while not newest_step(tmp_path / "checkpoints"):
         assert job.poll() is None and time.monotonic() < until, job.communicate()
