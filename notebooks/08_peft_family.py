@@ -4,9 +4,8 @@
 # *Which of the many methods differ from LoRA at all, and when is another one the better choice?*
 #
 # Your LoRA from lesson 5 works. But the library peft offers dozens of other methods of [parameter-efficient
-# fine-tuning](glossary.md#peft), and many of them were published with a table in which they beat LoRA. Here you first
-# see how nine of them work. Then you run four, and check in seconds that each does what you meant. A record shows which
-# methods differ from LoRA, and the last table says which one to use when.
+# fine-tuning](glossary.md#peft), and many were published with a table in which they beat LoRA. Here you see how nine of
+# them work, run four, and check in seconds that each does what you meant. Then a record shows which differ from LoRA.
 #
 # **You will be able to**
 #
@@ -63,9 +62,9 @@ pictures.family_picture()
 #   scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, which is trained as well, one number for each
 #   output. It starts as the length of that row of $W$. So DoRA learns the direction and the length of a row apart. VeRA
 #   draws $A$ and $B$ at random, freezes them, and trains only the vectors $d$ ($r$) and $e$ (out).
-# - **IA3 and OFT** multiply. IA3 trains a vector $\ell$ of factors. In a Qwen2, peft gives `q_proj` and `v_proj` one
-#   factor for each output, as in the panel, and the MLP's `down_proj` one for each *input*: $h = W(\ell \odot x) + b$.
-#   ($\odot$ multiplies element by element.) OFT's $R$ rotates small groups of inputs, each by its own rotation.
+# - **IA3 and OFT** multiply. IA3 trains a vector $\ell$ with a factor for each output of `q_proj` and `v_proj`
+#   ($\odot$ multiplies element by element), and for each *input* of the MLP's `down_proj`. OFT's $R$ rotates small
+#   groups of inputs, each by its own rotation.
 # - **BitFit and LN tuning** add nothing. They train the biases, or the scales $\gamma$ of the norms.
 # - **Prompt and prefix tuning** leave all layers alone. They put $k$ trained vectors $p_i$ before the embedded text, or
 #   trained keys and values $P_K$ and $P_V$ before those of the text, in every block.
@@ -78,9 +77,9 @@ pictures.family_picture()
 # lengths of $W$, $R$ is the identity, or the parameters were there before. Prompt and prefix tuning do not, because the
 # text attends to their vectors from the first step on.
 #
-# Four more names that you will meet keep LoRA's equation. rsLoRA replaces the factor $\alpha / r$ by $\alpha / \sqrt
-# r$. PiSSA starts $A$ and $B$ from the largest singular values of $W$ and subtracts their product from $W$, so nothing
-# changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was drawn.
+# Four more methods change one detail of LoRA. rsLoRA replaces the factor $\alpha / r$ by $\alpha / \sqrt r$. PiSSA
+# starts $A$ and $B$ from the singular vectors of $W$ with the largest singular values, and subtracts their product from
+# $W$, so nothing changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was drawn.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
@@ -143,8 +142,8 @@ def perplexity(model):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `try_out` makes a row of a table: what is trained, what a step costs, the perplexity before and after training, and
-# the size of the saved adapter. Each rate is the best one of a recorded search for that method. **LoRA trains 72 times
-# as many parameters as BitFit. How much more arithmetic does it need?**
+# the size of the saved adapter (for BitFit, four bytes for each bias). Each rate is the best one of a recorded search
+# for that method. **LoRA trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
 
 
 # %%
@@ -176,9 +175,9 @@ live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All four learn. LoRA needs 74% where BitFit needs 69%, because $A$ and $B$ are thin and their products are small. DoRA
-# is LoRA and one argument; its 14,336 parameters more are the row lengths $m$. It ends about where LoRA does. But it
-# has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs of the section after
-# next it took 59% more memory than LoRA and about a third more time.
+# is LoRA with one more argument, and its 14,336 extra parameters are the row lengths $m$. It ends about where LoRA
+# does. But it has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs that we
+# use below, it took 59% more memory than LoRA and about a third more time.
 #
 # For use it is merged as in lesson 5, and nothing of that cost is left:
 
@@ -199,7 +198,7 @@ course.claim("Merged DoRA gives the same logits to 1e-3", difference < 1e-3)
 # peft put an adapter?** VeRA stands beside it.
 
 # %% tags=["nbval-ignore-output"]
-warnings.simplefilter("ignore")  # peft warns that only the seed is saved
+warnings.filterwarnings("ignore", "Specified to not save")  # VeRA's random matrices
 unnamed = LoraConfig(r=8, lora_alpha=16, **causal)
 vera = VeraConfig(target_modules="all-linear", save_projection=False, **causal)
 yours = {"LoRA, unnamed": try_out(unnamed, 0.01)[1], "VeRA": try_out(vera, 0.1)[1]}
@@ -207,10 +206,10 @@ pd.DataFrame(yours, index=columns).T.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter, with 43,008
-# parameters. peft says nothing about it, so two people who both report "LoRA, $r = 8$" may have trained different
-# things. (VeRA's file takes 128 kB instead of LoRA's 899, because a seed makes the random matrices again. But peft's
-# default rank of 256 is more than the width of our tiny model, 192, so here a step needs 175% of the arithmetic of full
-# fine-tuning. The record has rank 64.)
+# parameters. peft gives no warning, so two people who both report "LoRA, $r = 8$" may have trained different things.
+#
+# VeRA saves only its vectors and a seed, 128 kB instead of LoRA's 899. But it is not cheap to train: peft's default
+# rank, 256 (64 in the record), exceeds our model's width, 192, and a step needs 175% of full fine-tuning's arithmetic.
 #
 # **The second check** is the untrained perplexity. **Does it matter where a prefix starts?**
 
@@ -236,23 +235,23 @@ for name, config in starts.items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
 #
-# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods were trained on 200 texts about Rust
-# with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test documents. Each method
-# had the best learning rate of its own search, because a shared rate favours whichever method it happens to suit. (With
-# the bundled model, prompt and prefix tuning read windows of 240 tokens instead of 256, as their vectors take up the
-# rest.)
+# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods, QLoRA among them, were trained on 200
+# texts about Rust with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test
+# documents. Each had the best learning rate of its own search, because a shared rate favours whichever method it
+# happens to suit. (With the bundled model, LoRA's search was finer than most, and prompt and prefix tuning read 240
+# tokens instead of 256, as their vectors take up the rest.)
 #
 # As in lesson 5, we subtract LoRA's loss document by document, and take the mean of all documents. Chance enters twice,
 # by the choice of the documents and by the seeds, and the interval combines both:
 #
 # $$\text{mean difference} \pm t\, \sqrt{e_{\text{documents}}^2 + e_{\text{seeds}}^2}$$
 #
-# Each $e$ is a [standard error](glossary.md#standard-error), how far the mean would typically move with other
-# documents, or with other seeds. As three scores say little, $e_{\text{seeds}}$ pools those of all methods, after
-# taking out what a seed does to all of them alike. (The $2/3$ in the code is $1/3 + 1/3$, as we subtract two means of
-# three seeds.) With 13 comparisons, chance alone will often make one interval exclude zero. So $t$ widens all 13 (for
-# SmolLM2 12) until, in at least 95% of such studies, all are right at once ([Bonferroni's
-# correction](glossary.md#bonferroni-correction)). [Lesson 15](15_comparison.ipynb) takes such intervals apart.
+# Each $e$ is a [standard error](glossary.md#standard-error), how far the mean typically moves with other documents, or
+# with other seeds. Three seeds of one method say little, so we assume that a seed matters about equally for all
+# methods, and average their variances. The factor $t$ says how many standard errors the interval reaches to each side.
+# It is about 3.2 instead of the usual 2, because we ask 13 questions at once (12 for SmolLM2) and want all intervals to
+# be right in at least 95% of such studies ([Bonferroni's correction](glossary.md#bonferroni-correction)). [Lesson
+# 15](15_comparison.ipynb) takes such intervals apart.
 #
 # **How many of the 13 methods will be measurably better than LoRA? And will the two models agree?**
 
@@ -273,8 +272,8 @@ def above_lora(*folders):
     others = apart.shape[1]
     scores = losses.mean().unstack()  # rows: methods, columns: seeds
     scores -= scores.mean()  # without what a seed does to all methods
-    e_seeds = (2 / 3 * scores.var(axis=1).sum() / others) ** 0.5
-    t = stats.t.ppf(1 - 0.05 / others / 2, 2 * others)
+    e_seeds = (scores.var(axis=1).sum() / others * 2 / 3) ** 0.5  # 2 means of 3 seeds
+    t = stats.t.ppf(1 - 0.05 / others / 2, 2 * others)  # 2 × 13 degrees of freedom
     mean, half = apart.mean(), t * np.hypot(apart.sem(), e_seeds)
     ends = {"difference": mean, "low": mean - half, "high": mean + half}
     return 100 * np.expm1(pd.DataFrame(ends))
@@ -301,7 +300,7 @@ axes.axvline(0, color="black", linewidth=1)
 axes.invert_yaxis()
 axes.legend(frameon=False)
 axes.set_xlabel("perplexity above LoRA's (%), with 95% intervals")
-axes.set_ylabel("method (parameters that it trains)")
+axes.set_ylabel("method (parameters that it trains in the bundled model)")
 axes.set_title("None is measurably better than LoRA; six are worse on both models")
 plt.show()
 
@@ -312,19 +311,18 @@ course.claim("No method is measurably better than LoRA on either model", not bet
 both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA trains 221,184 parameters of the bundled model. (SmolLM2 has no biases, so BitFit is missing there.)
-#
 # - **Worse on both models** are six methods: LoRA-FA, VeRA, IA3, LN tuning, prefix and prompt tuning. Each trains at
-#   most about half as many parameters as LoRA. Prompts and prefixes help least.
+#   most about half as many parameters as LoRA (221,184 in the bundled model). Prompts and prefixes help least.
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA and PiSSA, as their intervals contain zero. That does
 #   not make them equal: DoRA's interval is -2.7 to 0.2% on the bundled model, so it may be a little better there, and
 #   -3.6 to 3.1% on SmolLM2.
-# - **Worse on one of the two models** are LoRA+ and OFT (bundled) and QLoRA (SmolLM2: our file was made from 4-bit
-#   weights, so QLoRA rounds it a second time, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one model that
-#   has biases.
+# - **Worse on one of the two models** are LoRA+ and OFT (bundled) and QLoRA (SmolLM2, probably because our file was
+#   made from 4-bit weights and QLoRA rounds them again, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one
+#   model that has biases; SmolLM2 has none.
 #
-# On the bundled model LoRA's search was finer than most, so a small difference in its favour, such as LoRA+'s 4%, may
-# come from the search.
+# A small difference in LoRA's favour, such as LoRA+'s 4%, may come from its finer search. On SmolLM2 seeds matter more
+# for some methods than for others. Without our assumption that they matter equally (lesson 15 does without it), the
+# intervals of LoRA-FA, VeRA and QLoRA would include zero there.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
@@ -338,7 +336,8 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 # | thousands of adapters to store | IA3, or VeRA with `save_projection=False`, if you accept what they lose |
 # | you can change the model's inputs but not its layers | prompt tuning, on a large model and with many steps |
 #
-# Lines 1, 3 and 5 rest on the record, the rsLoRA line on its equation, and the last one on Lester et al. (below).
+# Lines 1 (apart from the choice of layers), 3 and 5 rest on the record, the rsLoRA line on its equation, and the last
+# one on Lester et al. (below).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -383,17 +382,18 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1.** Write the two checks of this lesson as a function that you can call before every training. `base` is
-# a model of transformers, `adapted` the same model wrapped by peft, and `tokens` are token ids of shape (rows, length).
-# Return two numbers: how many parameters of `adapted` are trained, and how far the largest change of a single logit
-# goes, up or down, from `base` to `adapted`. For a method that starts as the base model the second number has to be 0.
-# Both models are in evaluation mode already.
+# **Exercise 8.1.** Write the two checks of this lesson as a function that you can call before every training. `adapted`
+# is a model wrapped by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number
+# of trained parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the
+# adapter switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot
+# stand in for that, because peft changed it in place.) For a method that starts as the base model the second number is
+# 0. Prompt tuning is left out: its logits also cover its vectors.
 
 # %%
 import torch
 
 
-def audit(base, adapted, tokens):
+def audit(adapted, tokens):
     """The number of trained parameters, and the largest absolute change of a logit."""
     # your code here
 

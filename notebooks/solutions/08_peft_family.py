@@ -5,22 +5,25 @@
 import course
 
 # %% [markdown]
-# Write the two checks of this lesson as a function that you can call before every training. `base` is a model of
-# transformers, `adapted` the same model wrapped by peft, and `tokens` are token ids of shape (rows, length). Return two
-# numbers: how many parameters of `adapted` are trained, and how far the largest change of a single logit goes, up or
-# down, from `base` to `adapted`. For a method that starts as the base model the second number has to be 0. Both
-# models are in evaluation mode already.
+# Write the two checks of this lesson as a function that you can call before every training. `adapted` is a model wrapped
+# by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number of trained
+# parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the adapter
+# switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot stand
+# in for that, because peft changed it in place.) For a method that starts as the base model the second number is 0.
+# Prompt tuning is left out: its logits also cover its vectors.
 
 # %%
 import torch
 
 
-def audit(base, adapted, tokens):
+def audit(adapted, tokens):
     """The number of trained parameters, and the largest absolute change of a logit."""
     ### BEGIN SOLUTION
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     with torch.no_grad():
-        change = adapted(input_ids=tokens).logits - base(input_ids=tokens).logits
+        logits = adapted(input_ids=tokens).logits
+        with adapted.disable_adapter():
+            change = logits - adapted(input_ids=tokens).logits
     return trained, change.abs().max().item()
     ### END SOLUTION
 

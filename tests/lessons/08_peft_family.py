@@ -1,6 +1,7 @@
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tlkit.evidence.learning_rates import default_rates
+from tlkit.evidence.statistics import half_width, over_seeds
 
 assert biases == 8 * (192 + 96 + 96) == 3_072
 assert round(100 * biases / 4_036_800, 2) == 0.08
@@ -43,7 +44,6 @@ multiplied = get_peft_model(new_model(), IA3Config(**causal))
 assert {name.split(".")[-1] for name in multiplied.targeted_module_names} == {"q_proj", "v_proj", "down_proj"}
 assert multiplied.peft_config["default"].feedforward_modules == {"down_proj"}
 
-fewer = ["lora_fa", "oft", "vera", "ia3", "ln_tuning", "bitfit"]
 worse = low > 0
 assert list(low.index[worse.all(axis=1)]) == [
     "lora_fa",
@@ -61,6 +61,16 @@ assert round(both["bundled model"].difference["lora_plus"]) == 4
 for table in beside.values():
     assert table.low[["dora", "rslora", "pissa"]].max() < 0 < table.high[["dora", "rslora", "pissa"]].min()
     assert set(table.difference.nlargest(2).index) == {"prefix_tuning", "prompt_tuning"}, "They help least"
+files = [tl.DATA / "comparisons" / smollm2 / part / "documents.csv" for part in ("", "peft")]
+real = pd.concat(pd.read_csv(file, comment="#") for file in files).query("strategy in @methods")
+real = real.assign(loss=real.nats / real.tokens).pivot_table("loss", "document", ["strategy", "seed"])
+by_seed, open_again = real.mean().unstack(), set()
+for name in by_seed.index.drop("lora"):
+    apart = (real[name] - real["lora"]).mean(axis=1)
+    seeds = over_seeds(by_seed.to_numpy(), by_seed.index.get_indexer(["lora", name]))
+    half = half_width([(apart.sem(), 39), seeds], 0.05 / 12)
+    open_again |= {name} if worse["SmolLM2-135M"][name] and apart.mean() < half else set()
+assert open_again == {"lora_fa", "vera", "qlora"}
 documents = pd.read_csv(tl.DATA / "comparisons/tiny/all/documents.csv", comment="#")
 assert len(both) == 13 and documents.document.nunique() == 40
 assert len(beside["SmolLM2-135M"]) == 12 and "bitfit" not in beside["SmolLM2-135M"].index
@@ -71,20 +81,13 @@ assert round(100 * peak["dora"] / peak["lora"]) == 159
 assert 1.25 < compared["seconds"]["dora"] / compared["seconds"]["lora"] < 1.45
 read = pd.read_csv(tl.DATA / "comparisons/tiny/all/runs.csv", comment="#").groupby("strategy").context.first()
 assert set(read[methods[-2:]]) == {240} and set(read.drop(methods[-2:])) == {256}
-assert values[fewer].is_monotonic_decreasing
-assert round(values["lora_fa"] / values["lora"], 1) == 0.5
-assert values["prefix_tuning"] > values["vera"]
 six = ["lora_fa", "vera", "ia3", "ln_tuning", "prefix_tuning", "prompt_tuning"]
-assert (values[six] < 0.53 * values["lora"]).all(), "About half as many parameters as LoRA, or fewer"
+assert (values[six] < 0.53 * values["lora"]).all()
 grids = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv", comment="#").groupby("strategy").learning_rate.unique()
 assert set(grids["lora"]) == {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
 assert {0.001, 0.00316, 0.01} < set(grids["lora_plus"]) and 0.005 not in grids["lora_plus"]
-assert values["lora_plus"] == values["lora"]
 settings = tl.recorded_comparison("tiny", "all").provenance
 assert "train_documents: 200" in settings and "test_documents: 40" in settings and "seeds: 3" in settings
 
-for part, leave in (("", ["zero-shot", "bitfit"]), ("peft", ["zero-shot"])):
-    there = pd.read_csv(tl.DATA / "comparisons/smollm2-135m-instruct" / part / "comparison.csv", comment="#")
-    there = there.set_index("strategy").trainable_values.drop(leave)
-    assert part or there["last_layers"] > 0.05 * there["full"]
-    assert not part or (there[six] < 0.53 * 2_442_240).all() and there["prefix_tuning"] > there["vera"]
+there = pd.read_csv(tl.DATA / "comparisons" / smollm2 / "peft/comparison.csv", comment="#").set_index("strategy")
+assert (there.trainable_values[six] < 0.53 * 2_442_240).all()

@@ -10,8 +10,8 @@ from course.exercises import Quiz, function_exercise, numbers
 from course.small import small_model
 
 
-def _pairs():
-    """A base model and an adapted one: two that start as the base model, and two that do not."""
+def _models():
+    """Adapted models: two that start as their base model, and two that do not."""
     some = {"task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]}
     every = some | {"target_modules": "all-linear", "init_lora_weights": False}
     configs = {
@@ -25,16 +25,18 @@ def _pairs():
     for story, config in configs.items():
         with torch.random.fork_rng(devices=[]):  # the reader's own random numbers stay as they are
             torch.manual_seed(0)
-            yield story, base, get_peft_model(deepcopy(base), config).eval(), tokens
+            yield story, get_peft_model(deepcopy(base), config).eval(), tokens
 
 
 def _audit(counted=lambda p: p.numel() * p.requires_grad, change=lambda new, old: (new - old).abs().max()):
     """What is asked for, or what a usual mistake makes of it."""
 
-    def audit(base, adapted, tokens):
+    def audit(adapted, tokens):
         with torch.no_grad():
-            logits = [model(input_ids=tokens).logits for model in (adapted, base)]
-        return sum(counted(p) for p in adapted.parameters()), float(change(*logits))
+            new = adapted(input_ids=tokens).logits
+            with adapted.disable_adapter():
+                old = adapted(input_ids=tokens).logits
+        return sum(counted(p) for p in adapted.parameters()), float(change(new, old))
 
     return audit
 
@@ -47,10 +49,11 @@ audit = function_exercise(
     "ex08_1",
     "both numbers, for four adapted models of which two start as their base model",
     "The first number: add up `p.numel()` of those `adapted.parameters()` whose `p.requires_grad` is True.",
-    "The second: `adapted(input_ids=tokens).logits` and the same of `base`, under `torch.no_grad()`.",
+    "The second: `adapted(input_ids=tokens).logits`, and the same again inside `with adapted.disable_adapter():`, both "
+    "under `torch.no_grad()`.",
     "A change can go up or down: `(new - old).abs().max().item()`.",
     right=_audit(),
-    cases=_pairs,
+    cases=_models,
     mistakes={
         "the first number counts frozen parameters, too.": _audit(lambda p: p.numel()),
         "the first number counts tensors; the parameters in them are asked for.": _audit(
@@ -58,6 +61,9 @@ audit = function_exercise(
         ),
         "the first number counts the frozen parameters; the trained ones are asked for.": _audit(
             lambda p: p.numel() * (not p.requires_grad)
+        ),
+        "the second number is 0 for every model: switch the adapter off for the other logits.": _audit(
+            change=lambda new, old: new.new_zeros(())
         ),
         "the second number is a mean; one logit that moves far is lost in it.": _audit(
             change=lambda new, old: (new - old).abs().mean()

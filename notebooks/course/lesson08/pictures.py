@@ -22,7 +22,7 @@ FAMILY = {
         (W, ADD, b),
         (("$A$", 0.2, FROZEN), ("$d$", 0.04, NEW), ("$B$", 0.05, FROZEN), ("$e$", 0.04, NEW)),
         r"$h = W x + e \odot B\,(d \odot A x) + b$",
-        "two vectors; A and B are random and shared",
+        "two vectors; A and B: random, the same in all layers",
     ),
     "IA3": ((W, b, (r"$\ell$", 0.05, NEW)), (), r"$h = \ell \odot (W x + b)$", "a factor for each output, or input"),
     "OFT": ((("$R$", 0.16, NEW), W, b), (), r"$h = W R\, x + b$", "small rotations of the inputs"),

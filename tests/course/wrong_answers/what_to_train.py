@@ -53,6 +53,6 @@ WRONG = {
         (lambda x, *layer: x, "the result has the shape"),
     ],
     "ex08_1": [
-        (lambda base, adapted, tokens: adapted, "2 numbers are asked for"),
+        (lambda adapted, tokens: adapted, "2 numbers are asked for"),
     ],
 }
