@@ -3,8 +3,8 @@
 #
 # *How can several cards train one model, and what does it cost them to agree?*
 #
-# When a run takes too long, or a model does not fit on your card, several processes share the work, usually one for
-# each GPU. Two processes on a laptop do the same, so you need no GPU here.
+# When a run takes too long, or a model does not fit on a card, several processes share the work, usually one for each
+# GPU. Two processes on a laptop do the same, so you need no GPU here.
 #
 # **You will be able to**
 #
@@ -12,17 +12,16 @@
 # - write a training loop that `accelerate launch` runs with DDP or FSDP, and check it;
 # - calculate what each card holds and sends, and choose between DDP, ZeRO, FSDP, tensor and pipeline parallelism.
 #
-# **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA) and
-# [lesson 9](09_memory.ipynb) (where the memory goes).
+# **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA), [lesson
+# 9](09_memory.ipynb) (where the memory goes) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
 #
-# About 35 minutes.
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pandas as pd
 import torch
@@ -45,8 +44,8 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two cards make one gradient
 #
-# In *data parallel* training, [DDP](glossary.md#ddp) in torch, every card has a copy of the model and takes some rows of
-# the batch. After the backward pass the cards combine their gradients, and all make the same update.
+# In *distributed data parallel* training, [DDP](glossary.md#ddp), every card has a copy of the model and takes some rows
+# of the batch. After the backward pass the cards combine their gradients, and all make the same update.
 #
 # The loss is a mean over tokens, so its gradient is a mean as well, and can be computed in parts:
 #
@@ -56,11 +55,12 @@ def new_model():
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
-# not, because the question has no labels (-100) and answers differ in length. To imitate that, only the first 16 tokens
-# of the second card's rows keep their labels.
+# not, because questions have no labels (-100) and answers differ in length. To imitate short answers, the second card's
+# rows keep only the labels of their first 16 tokens.
 #
-# Here one process plays both cards. `num_items_in_batch` tells a model of transformers by what to divide the sum of its
-# losses. **How far is the plain mean from the right gradient, compared with its length: 1%, 10%, or more than a third?**
+# Here one process plays both cards. A model of transformers divides its summed losses by `num_items_in_batch`, which can
+# be the $T$ of the whole batch. **How far off is the plain mean, compared with the length of the right gradient: 1%,
+# 10%, or more?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -68,68 +68,72 @@ for start in (4, 12, 20):  # the second card's four rows in each batch of eight
     labels[start : start + 4, 16:] = -100
 
 
-def gradient(rows, labels, divisor):
+def gradient(model, rows, labels, divisor):
     """The gradient of the summed losses, divided by `divisor`, in one long row."""
     model.zero_grad()
     model(input_ids=rows, labels=labels, num_items_in_batch=divisor).loss.backward()
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def shares(cards):
-    """The rows and the labels of each card, from the first batch."""
-    return list(zip(inputs[:8].chunk(cards), labels[:8].chunk(cards), strict=True))
+def shares(n):
+    """The rows and the labels of each of n cards, from the first batch."""
+    return list(zip(inputs[:8].chunk(n), labels[:8].chunk(n), strict=True))
 
 
 model = new_model()
 tokens = [int((its_labels[:, 1:] != -100).sum()) for _, its_labels in shares(2)]
 T = sum(tokens)
-whole = gradient(inputs[:8], labels[:8], T)
-summed = sum(gradient(*share, T) for share in shares(2))
-first, second = (gradient(*shares(2)[card], tokens[card]) for card in (0, 1))
+whole = gradient(model, inputs[:8], labels[:8], T)
+summed = sum(gradient(model, *share, T) for share in shares(2))
+first, second = (gradient(model, *shares(2)[k], tokens[k]) for k in (0, 1))
 off = ((first + second) / 2 - whole).norm() / whole.norm()
 print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
+angle = torch.cosine_similarity(first, second, dim=0).acos().rad2deg()
+print(f"lengths: {whole.norm():.1f} (right),", end=" ")
+print(f"{first.norm():.1f} and {second.norm():.1f}, at {angle:.0f} degrees")
 
 # %%
 apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has 4 rows of 63 labels (nothing predicts a row's first token), the second 4 rows of 15. In the plain
-# mean each token of the second card counts 4.2 times as much as one of the first, and nothing warns you. It is the mean
-# of means of [lesson 10](10_oom_fallback.ipynb), with cards in place of micro-batches. So divide by the tokens of the
-# *whole* batch, a number that the cards exchange before the backward pass.
+# The first card has 4 rows of 63 labels, the second 4 rows of 15, because nothing predicts a first token. In the plain
+# mean each token of the second card counts 4.2 times as much as one of the first: $g_2$ has the weight 0.5 in place of
+# $60/312$.
+#
+# The error is therefore $0.31\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$, a
+# mean over few tokens, is noisy and so 2.4 times as long: $0.31 \sqrt{4.1^2 + 9.6^2} = 3.2$, 85% of 3.8. Nothing warns
+# you. So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
 #
-# A sum over all cards, which every card receives, is called an [all-reduce](glossary.md#all-reduce). If each card sent
-# its gradients to every other one, it would send $n-1$ times their size. In a *ring*, each passes one $n$-th at a time
-# to its neighbour.
+# A sum over all cards, which every card receives, is called an [all-reduce](glossary.md#all-reduce). In a *ring*, each
+# card passes one $n$-th of its gradients at a time to its neighbour.
 
 # %%
 ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own. In round 2 card 2
-# sends this sum to card 3, and in round 3 card 3 sends a sum of three to card 4, which completes it. The other parts
-# travel at the same time, each from another card. These $n-1$ rounds are the first half of the ring, the
-# *reduce-scatter*. After it, each card has one finished part.
+# sends this sum to card 3, and in round 3 card 4 completes it. The other parts travel at the same time, each from
+# another card. After these $n-1$ rounds, the *reduce-scatter*, each card has one finished part.
 #
-# In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies what
-# arrives instead of adding it. So in a step each card sends
+# In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies
+# what arrives. So in a step each card sends
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients. This never exceeds $2G$, however many cards there are. In the code, each card
-# sends its own part first, and then always the part that has just arrived.
+# where $G$ is the size of the gradients. This never exceeds $2G$. Sending everything to every other card would take
+# $(n-1)\,G$.
 
 
 # %% tags=["check-ring"]
-def ring_all_reduce(cards):
-    n, sent = len(cards), 0
-    parts = [list(card.chunk(n)) for card in cards]  # parts[card][place]
+def ring_all_reduce(gradients):
+    n, sent = len(gradients), 0
+    parts = [list(each.chunk(n)) for each in gradients]  # parts[card][place]
     for step in range(2 * (n - 1)):
-        places = [(card - step) % n for card in range(n)]  # what each card sends
+        places = [(card - step) % n for card in range(n)]  # own first, then what came
         moving = [parts[card][places[card]] for card in range(n)]  # all at once
         for card in range(n):
             neighbour, place = parts[(card + 1) % n], places[card]
@@ -138,10 +142,10 @@ def ring_all_reduce(cards):
             else:  # all-gather
                 neighbour[place] = moving[card]
             sent += moving[card].nbytes
-    return [torch.cat(card) for card in parts], sent / n
+    return [torch.cat(each) for each in parts], sent / n
 
 
-sums, sent = ring_all_reduce([gradient(*share, T) for share in shares(4)])
+sums, sent = ring_all_reduce([gradient(model, *share, T) for share in shares(4)])
 print(f"gradients: {whole.nbytes / 1e6:.2f} MB, sent by each card: {sent / 1e6:.2f} MB")
 apart = max((each - whole).norm() / whole.norm() for each in sums)
 course.claim("Four cards have the whole batch's gradient after the ring", apart < 1e-5)
@@ -149,10 +153,10 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Who holds what: ZeRO
 #
-# With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
-# only an $n$-th of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights (stage 3). We
-# count 16 bytes for each parameter ([lesson 9](09_memory.ipynb)): 2 for the weight in bf16, 2 for its gradient, and 12
-# for an fp32 master copy and AdamW's two averages, the optimizer state.
+# With DDP, each card holds everything. [ZeRO](glossary.md#zero), the "zero redundancy optimizer", removes the copies in
+# three stages: each card keeps only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients
+# (stage 2), also of the weights (stage 3). We count 16 bytes for each parameter: 2 for the weight in bf16, 2 for its
+# gradient, and 12 for an fp32 master copy and AdamW's two averages, the optimizer state.
 
 # %%
 zero_scheme(4)
@@ -176,41 +180,41 @@ seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. (Activations come
-# on top: each card has those of its own rows.)
+# on top. If all numbers are in fp32, 4 + 4 + 8 bytes, stages 1 and 2 need 61 and 37 GB.)
 #
-# Stages 1 and 2 send no more than DDP, which runs both halves of the ring on gradients. They stop after the first half,
-# when each card has the finished gradients of one part. The card updates the weights of this part, and the second half
-# hands out the new *weights* instead of the gradients. So the update's time shrinks to an $n$-th as well.
+# Stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the weights of its finished
+# part, and the second half hands out these *weights* instead of gradients. So the update's time shrinks to an $n$-th.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
 #
-# In stage 3 no card has whole weights, but a block needs them to compute. So [FSDP](glossary.md#fsdp), torch's version
-# of this stage, works block by block:
+# In stage 3 no card has whole weights, but a block needs them to compute. So torch's version of this stage, *fully
+# sharded data parallel* ([FSDP](glossary.md#fsdp)), works block by block:
 #
 # 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, each with its own
-#    rows, and then free the parts of the others.
+#    rows, and then free the shards of the others.
 # 2. *Backward*, from the last block to the first. The weights are gathered once more, because they were freed.
-# 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own part.
-# 4. *Update.* Each card updates its parts of all blocks.
+# 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
+# 4. *Update.* Each card updates its shards of all blocks.
 #
-# These are two all-gathers and one reduce-scatter, in each of which a card sends $(n-1)/n$ times the model's size. DDP's
-# ring has only two such halves, so FSDP sends one and a half times as much. With LoRA the difference is far larger,
-# because frozen weights have no gradients but still have to be gathered.
+# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two such halves, so
+# FSDP sends one and a half times as much. With LoRA the difference is far larger, because frozen weights have no
+# gradients but still have to be gathered.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
-# [accelerate](https://huggingface.co/docs/accelerate) is the library under the `Trainer` of transformers. A script that
-# uses it is an ordinary training loop with a few changes:
+# A script that uses [accelerate](https://huggingface.co/docs/accelerate), the library under `Trainer`, is an ordinary
+# training loop with a few changes:
 #
 # - The `DataLoader` has the batch size of *one* card, and `prepare` deals out the batches.
-# - `gather` collects a tensor from all cards. With it each process learns $T$, the tokens of the whole batch.
+# - `gather` collects a tensor from all cards, here their numbers of tokens, which add up to $T$.
 # - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide the
-#   sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$.
+#   sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$. So the mean of the cards' losses, which
+#   the loop prints, is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's, because the norm is that of the combined gradient.
 #
-# `cpu=True` keeps the script off GPUs.
+# torch calls the number of processes *world size*, and the number of one of them its *rank*.
 
 # %%
 loop = """
@@ -240,9 +244,8 @@ def train(kind, model, optimizer, loader):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. For FSDP it would also divide it, but only on GPUs, so here we call `fully_shard`
-# ourselves, for each block and then for the rest. It leaves each process with its own half of every weight. The
-# optimizer is made afterwards, so its averages have the size of these halves. The last lines print how many MB of
-# weights and of averages the first card holds.
+# ourselves, for each block and then for the rest. It leaves each process with half of every weight. The optimizer is
+# made afterwards, so its averages are halves, too.
 
 # %%
 with_ddp = """
@@ -264,8 +267,8 @@ accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs. `MULTI_GPU` is accelerate's name for DDP with one process for each
-# device. Port 0 lets the computer choose a free one.
+# A configuration file says how the script runs. `MULTI_GPU` starts one process for each device, and in the script
+# `cpu=True` makes the processor each one's device. Port 0 lets the computer choose a free one.
 
 # %%
 ddp = """
@@ -274,15 +277,16 @@ num_machines: 1
 num_processes: 2
 main_process_port: 0
 """
-folder = Path(mkdtemp())
+folder = Path("../results/scaling_out")
+folder.mkdir(parents=True, exist_ok=True)
 (folder / "ddp.yaml").write_text(ddp)
 (folder / "train.py").write_text(loop + with_ddp + with_fsdp)
 torch.save((inputs, labels), folder / "rows.pt")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At a terminal you would type `accelerate launch --config_file ddp.yaml train.py MODEL`. The next cell does the same
-# and collects the printed numbers. The settings in `env` keep the exchange inside the laptop. **How far apart will the
-# losses of one and of two processes be?**
+# In the folder `results/scaling_out` you could now type `accelerate launch --config_file ddp.yaml train.py MODEL`. The
+# next cell does the same and collects the printed numbers. (`GLOO_SOCKET_IFNAME` keeps the exchange inside the laptop.)
+# **How far apart will the losses of one and of two processes be?**
 
 # %%
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
@@ -321,17 +325,16 @@ course.claim("One and two processes have the same losses, to 1e-5", apart.max() 
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They agree but for rounding. With FSDP the first card holds half of the 16.15 MB of weights, and half of AdamW's two
-# averages.
+# With FSDP the first card holds 8.07 of the 16.15 MB of weights, and 16.15 of the 32.29 MB
+# of AdamW's two averages.
 #
-# Make this comparison before any long run, without dropout. If losses differ, look for a plain mean over unequal shares.
-# `Trainer`, which `accelerate launch` starts without a change, divides by the tokens of all cards, because
-# `average_tokens_across_devices` is on by default.
+# Make this comparison before any long run, without dropout. If losses differ, look for a plain mean over unequal shares:
+# without `num_items_in_batch`, the script's first loss is 5.26 in place of 4.97. `Trainer`, which `accelerate launch`
+# starts as well, is right by default (`average_tokens_across_devices`).
 #
-# On GPUs you need only the DDP half of the script, without `cpu=True`. The configuration below, which this page cannot
-# run, makes FSDP of it: `accelerate launch --config_file fsdp.yaml train.py MODEL`. With `bf16` the cards compute in
-# bf16 and keep their parts in fp32. To save the model,
-# *every* process calls `accelerator.get_state_dict(model)`, and one writes the file.
+# On GPUs you need only the DDP half of the script, without `cpu=True`. The file `fsdp.yaml`, which this page cannot run,
+# makes FSDP of it. With `bf16` the cards compute in bf16 and keep their shards in fp32. To save the model, *every*
+# process calls `accelerator.get_state_dict(model)`, and one writes the file.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -341,84 +344,92 @@ fsdp_config:
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
   fsdp_reshard_after_forward: true
 """
-size = (folder / "fsdp.yaml").write_text(fsdp)
+_ = (folder / "fsdp.yaml").write_text(fsdp)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so we calculate the speed. On $n$ cards with a fixed batch, the forward and
-# backward passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink, nor does
-# DDP's update, because every card updates all parameters:
+# Two processes on a laptop share its cores, so we calculate. On $n$ cards with a fixed batch, the forward and backward
+# passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink, nor does DDP's
+# update, because every card updates everything:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks, in *buckets* of 25 MB, while the
-# backward pass still works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is
-# two thirds of $t_\text{passes}/n$.
+# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks while the backward pass still works
+# below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
+# $t_\text{passes}/n$.
 #
-# We estimate a step for 1.5 billion parameters with bf16 gradients on H100s. Each computes 400 TFLOP/s, about 40% of
-# what its maker states, and moves 3.35 TB/s in memory. AdamW moves 28 bytes for each parameter. Every connection of the
-# ring is to have the stated rate.
-# **Over which links are eight cards at least four times as fast as one?**
+# We estimate a step for 1.5 billion parameters, with gradients in fp32 (also `mixed_precision: bf16` keeps them so), on
+# H100s that compute 400 TFLOP/s, about 40% of what their maker states, and move 3.35 TB/s in memory. AdamW reads a
+# gradient, a weight and two averages, and writes the last three: 7 × 4 = 28 bytes for each parameter. Every link
+# has the rate of the table. **Over which links are eight cards at least four times as fast as one?**
 
 
 # %%
-def step_seconds(cards, bandwidth):
+def step_seconds(cards, bandwidth, size=4):  # bytes of a number that is sent
     # 2 FLOPs forward and 4 backward for each parameter and each of 32,768 tokens
     passes = 6 * 1.5e9 * 32_768 / 400e12 / cards
     update = 28 * 1.5e9 / 3.35e12
-    exchange = 2 * (cards - 1) / cards * 2 * 1.5e9 / bandwidth
+    exchange = 2 * (cards - 1) / cards * size * 1.5e9 / bandwidth
     return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
 
 
-links = {"NVLink": 450, "PCIe 5.0 x16": 63}
-links |= {"400 Gbit/s": 50, "100 Gbit/s": 12.5, "10 Gbit/s": 1.25}
+links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
 speed = pd.DataFrame({"GB/s": links})
-one, eight = (step_seconds(n, speed["GB/s"] * 1e9) for n in (1, 8))
+rate = speed["GB/s"] * 1e9
+one, eight = (step_seconds(n, rate) for n in (1, 8))
 speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
+speed["sent in bf16"] = one / step_seconds(8, rate, size=2)
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP pays off inside a machine, and between machines with 400 Gbit/s. In a ring only one card of a machine sends to the
-# next machine, so eight cards can share such a link. Over 10 Gbit/s, eight cards are slower than one.
+# Only over NVLink. PCIe reaches 3.6, and 400 Gbit/s between machines 3.0. (In a ring only one card of a machine sends to
+# the next machine, so one such link serves all its cards.) Over 100 Gbit/s, eight cards are slower than one.
 #
-# Two things make the exchange smaller. LoRA with ten million trained parameters sends only 35 MB. With gradient
-# accumulation one exchange is enough for several micro-batches, but DDP exchanges after every backward pass unless it
-# is told not to: in accelerate by `Accelerator(gradient_accumulation_steps=4)`, and by `with
-# accelerator.accumulate(model):` around each micro-batch.
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# ### A larger batch needs another rate
+# Three things make the exchange smaller:
 #
-# If you keep the rows of each *card* instead, the batch grows with the cards, so search the learning rate again. For
-# AdamW, start from the old rate times the square root of the batch's growth ([Malladi et al.
-# 2022](https://arxiv.org/abs/2205.10287)).
+# - Sending in bf16 halves it: the last column (`comm_hook` of accelerate's `DistributedDataParallelKwargs`).
+# - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
+# - Gradient accumulation exchanges once for several micro-batches: `Accelerator(gradient_accumulation_steps=4)`, `with
+#   accelerator.accumulate(model):` around each, and clipping only if `accelerator.sync_gradients`. `backward` then
+#   divides by 4 as well. So count $T$ over all four *before* the first one, and pass `T / (4 * size)`.
+#
+# If the batch grows with the cards, search the learning rate again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
-# DDP and FSDP divide the rows of a batch. Two other ways divide the computing of a single row.
+# Two other ways divide the computing of a single row.
 #
-# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits single matrices. In an MLP each card takes some of
-# the hidden units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for
-# this exchange twice in every block and pass, so they need NVLink.
+# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. In an MLP each card takes some hidden
+# units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for this
+# exchange twice in every block and pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
-# at the cuts travel, so slow links will do. Its price is the *bubble*, in which a card waits for the others. With $p$
-# cards and $m$ micro-batches, each card is idle for $\frac{p-1}{m+p-1}$ of the time: 43% for four of both, 16% for
-# sixteen micro-batches.
+# at the cuts travel, so slow links will do. Here four cards (the lines) pass four micro-batches forward, and then
+# backward, which takes twice as long:
+#
+# ```
+# 1234.........44332211
+# .1234......44332211..
+# ..1234...44332211....
+# ...123444332211......
+# ```
+#
+# The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
+# the time: 43% here, 16% with sixteen. But each card keeps the activations of all its waiting micro-batches.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
 #
-# Find your problem, and try the remedies from the left.
+# Try the remedies from the left.
 #
 # | problem | what to do |
 # | --- | --- |
 # | training takes too long | DDP; for many small runs, one for each card |
 # | activations | smaller micro-batches and accumulation, then checkpointing |
-# | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (`distributed_type: DEEPSPEED`) |
+# | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
 # | more machines, slow links between them | FSDP inside and DDP between machines, or pipeline parallelism |
@@ -428,7 +439,8 @@ speed.round(2)
 #
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
-# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) sends one and a half times as much, and divides all.
+# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) also shards the weights, and sends one and a half times as
+#   much if all parameters are trained.
 #
 # ## Further reading
 #
@@ -467,7 +479,7 @@ course.quiz("quiz18")
 # - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
 #
 # Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# think about what you could change when no number of cards is enough.
+# only less `own` helps, for example smaller micro-batches.
 
 
 # %%

@@ -10,7 +10,7 @@
 #
 # **You will be able to**
 #
-# - seal a plan, so that nobody, you included, can change it after the results;
+# - seal a plan, so that a change after the results would be noticed;
 # - split by source, remove leaks, and say before the final runs which difference they can show;
 # - decide by the plan, where "cannot tell" is a possible answer, and report what you did.
 #
@@ -18,7 +18,7 @@
 # learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for the interval of a
 # difference.
 #
-# About 36 minutes. Your own project takes two to four hours more.
+# About 41 minutes. Your own project makes twelve runs, too.
 
 # %% slideshow={"slide_type": "subslide"}
 import hashlib
@@ -36,7 +36,7 @@ import course
 import tlkit as tl
 
 tl.setup()
-base = tl.BUNDLED  # or a folder, or a name on the hub
+device = "cuda" if torch.cuda.is_available() else "cpu"
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The plan comes first
@@ -46,15 +46,16 @@ base = tl.BUNDLED  # or a folder, or a name on the hub
 #
 # The entry `worthwhile` needs the most thought. It is the smallest difference that would change what you do. Suppose
 # that we keep one adapter for each of many customers. LoRA trains 72 times as many parameters as
-# [BitFit](glossary.md#bitfit), so its files are larger. We would accept that for 0.1 nats per token, about 10% of
-# perplexity. The `shares` say how much goes into each split. (The example uses fewer than half of its notes, so that it
-# runs quickly. In your plan, let the shares add up to 1.)
+# [BitFit](glossary.md#bitfit), so its files are larger. They would be worth it to us if they lowered the loss by at
+# least 0.1 nats per token, which is about 10% of perplexity. The `shares` say which part of the *sources* goes into each
+# split. (The example uses fewer than half of them, so that it runs quickly. In your plan, let the shares add up to 1.)
 
 # %%
 # YOURS: the question, the data, and what will decide
-project = "kitchen"  # a new plan needs a new name
+project = "cooking"  # a new plan needs a new name
 plan = {
     "question": "Does LoRA or BitFit teach tiny-qwen2 more about cooking?",
+    "model": "tiny-qwen2",  # the bundled one; or a folder, or a name on the Hub
     "data": "140 notes in English, written for this course (CC BY 4.0), not private",
     "template": "{prompt}",
     "score": "nats_per_token",
@@ -65,14 +66,16 @@ plan = {
     "seeds": 3,
     "worthwhile": 0.1,  # in the unit of the score
     "cheaper": "bitfit",
-    "rule": "inside ±worthwhile: cheaper; without 0 and worthwhile: better; else open",
+    "rule": "gain >= worthwhile and interval by source above 0: take the dearer; "
+    "interval by source below worthwhile: take the cheaper; otherwise: cannot tell",
 }
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The `rule` turns the 95% interval of the difference into a decision. It has three outcomes:
+# The *gain* is what the dearer strategy takes away from the cheaper one's score. The `rule` turns its 95% interval into
+# a decision, with three outcomes:
 #
-# - If the whole interval lies within ±`worthwhile`, we take the cheaper strategy.
-# - If the interval excludes zero and the difference is at least `worthwhile`, we take the better strategy.
+# - If the whole interval is above zero and the gain is at least `worthwhile`, we take the dearer strategy.
+# - If the whole interval is below `worthwhile`, we take the cheaper one.
 # - Otherwise the study cannot tell, and the report says so.
 #
 # A *strategy* is a function that gets the untouched model and returns what is to be trained. For another question, write
@@ -93,12 +96,12 @@ def lora(model):
 
 
 strategies = {"full": lambda model: model, "bitfit": bitfit, "lora": lora}
-device = "cuda" if torch.cuda.is_available() else "cpu"
+base = tl.BUNDLED if plan["model"] == "tiny-qwen2" else plan["model"]
 
 
-def new_model(strategy="full"):
+def new_model(strategy=None):
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
-    return strategies[strategy](model).to(device)
+    return (strategies[strategy](model) if strategy else model).to(device)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -111,11 +114,11 @@ def new_model(strategy="full"):
 # | task | prompt and answer | `template` | `score` |
 # | --- | --- | --- | --- |
 # | texts | nothing, and the text | `{prompt}` | `nats_per_token` |
-# | answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` | `wrong_answer` |
+# | short answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` | `wrong_answer` |
 # | classes | the text, and the name of its class | `{prompt}\nClass:\n` | `wrong_answer` |
 #
 # Your documents may be a table, for example of tickets with the columns `text`, `team` and `customer`. Then these two
-# lines take the place of the example:
+# lines take the place of the example (whose last line plants a leak):
 #
 # ```python
 # table = pd.read_csv("tickets.csv", dtype=str).dropna()
@@ -127,6 +130,7 @@ def new_model(strategy="full"):
 files = sorted((tl.DATA / "kitchen").glob("*.jsonl"))
 notes = pd.concat([pd.read_json(file, lines=True) for file in files]).sort_values("id")
 data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
+data = pd.concat([data, data[data.source == "stock"][:1].assign(source="potatoes")])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Splits by source
@@ -137,10 +141,13 @@ data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
 
 # %%
 names = pd.Series(sorted(set(data.source))).sample(frac=1, random_state=0).tolist()
-counts = [round(share * len(names)) for share in plan["shares"].values()]
-splits = np.repeat(list(plan["shares"]), counts)  # test, test, …, validation, …
-data["split"] = data.source.map(dict(zip(names, splits, strict=False)))
-data = data.dropna(subset="split").reset_index(drop=True)
+split_of, start = {}, 0
+for split, share in plan["shares"].items():
+    stop = start + round(share * len(names))
+    split_of |= dict.fromkeys(names[start:stop], split)
+    start = stop
+data["split"] = data.source.map(split_of)
+data = data.dropna(subset="split").reset_index(drop=True)  # without unused sources
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Leaks
@@ -166,11 +173,11 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If many of your documents go, look at what they share. It may be a standard phrase, such as a letter's closing line;
-# then delete the phrase and keep the documents.
+# If many documents go because of a standard phrase, such as a letter's closing line, delete the phrase and keep the
+# documents.
 #
-# A [datasheet](glossary.md#datasheet) says what a reader has to know about the data. The plan already names their
-# origin and licence, and whether they are private. The rest can be counted.
+# A [datasheet](glossary.md#datasheet) says what a reader has to know about the data. The numbers can be counted. How the
+# documents were collected, and who allows their use, belongs in the plan; what they cannot show, in the report's limits.
 
 # %%
 groups = data.groupby("split")
@@ -184,16 +191,17 @@ datasheet
 # computed from a text and changes as soon as one letter of the text does. We put a hash of the data into the plan,
 # store the plan in a file, and compute the hash of this file.
 #
-# As long as only you have the file, it proves nothing, because you could write it anew. So mail the hash to somebody,
-# or commit and push the file (with `git add -f`, because this repository ignores `results/`). Then copy the hash into
-# `noted`.
+# As long as only you have the file, it proves nothing, because you could write it anew. So mail the hash to somebody, or
+# commit and push the file (with `git add -f`, because this repository ignores `results/`). Push the notebook, too: the
+# hash covers the plan and the data, but not the code of strategies and scores.
 #
-# The cell writes the file only once, refuses any other plan after that, and goes on only if the hash is the one that
-# you noted. To see it work, change a number of the plan and run both cells again.
+# The cell writes the file only once, and refuses any other plan after that. With a new plan it also stops, and shows the
+# hash that you mail and then copy into `noted`. To see it refuse, change a number of the plan, and run the plan's cell
+# and this one again.
 
 # %% tags=["check-seal"]
 # YOURS: None at first, and the hash of your plan once somebody else has it
-noted = "417307162aa7a8f428ed55d001cf99f933c122ec8c981b24885445e19ee37259"
+noted = "6f9d268f0cee7ae7e029c804b2975c9579249e3e222f3ec2ecb6d245e66b05b4"
 
 rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
 plan["data_sha256"] = hashlib.sha256(rows.encode()).hexdigest()
@@ -217,8 +225,9 @@ print("plan", plan_sha256[:16])
 # count. An end token also comes first, so that the first token of a plain text is predicted from something. If a model
 # has a [chat template](glossary.md#chat-template), `prompt_ids` uses it.
 #
-# Two functions score one document, and for both lower is better. `nats_per_token` is the loss. `wrong_answer` lets the
-# model write, and gives 0 if the text is exactly the right answer and 1 if not.
+# Two functions score one document, and for both lower is better. `nats_per_token` is the document's mean loss, so in
+# the final mean short and long documents count alike. `wrong_answer` lets the model write, and gives 0 if the text is
+# exactly the right answer and 1 if not. (For free texts take the loss.)
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -261,7 +270,7 @@ score = {"nats_per_token": nats_per_token, "wrong_answer": wrong_answer}[plan["s
 # ## The baseline
 #
 # A strategy that does not beat the untouched model has taught nothing. We measure it on validation text, so that the
-# test stays closed. For classes, the bag of words of [lesson 13](13_classification.ipynb) belongs beside it.
+# test stays closed. For classes, score the bag of words of [lesson 13](13_classification.ipynb) as well.
 
 # %%
 documents = {name: part.to_dict("records") for name, part in groups}
@@ -279,10 +288,10 @@ print(f"untouched: {before.mean():.2f} ± {half:.2f} {plan['score']}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of [lesson 4](04_full_fine_tuning.ipynb), with one document in each step (for batches, take the
-# collator of [lesson 11](11_your_data.ipynb)). The seed decides the first values of the adapters and the order of the
-# documents. Each strategy gets the same number of rates, scored on validation text, because a strategy with more trials
-# would have more chances to look good. **Which rate will win for each of them?**
+# The loop is that of [lesson 15](15_comparison.ipynb) with clipping, and with one document in each step (for batches,
+# take the collator of [lesson 11](11_your_data.ipynb)). The seed decides the first values of the adapters and the order
+# of the documents. Each strategy gets the same number of rates, scored on validation text, because a strategy with more
+# trials would have more chances to look good. **Which rate will win for each of them?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -301,18 +310,19 @@ def trained(strategy, rate, seed):
     return model
 
 
-tried = {}
-for strategy, rates in plan["rates"].items():
+grid, tried = dict(plan["rates"]), {}
+for strategy, rates in grid.items():
     for rate in rates:
         tried[strategy, rate] = scored(trained(strategy, rate, 0), "validation")
 tried = pd.DataFrame(tried)
-best = {name: float(tried[name].mean().idxmin()) for name in plan["rates"]}
+best = {name: float(tried[name].mean().idxmin()) for name in grid}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both best rates have a worse neighbour on each side, so the grids are wide enough. (With 14 notes and one seed, a
-# close neighbour may be as good. LoRA at 0.03 is not: it ends far above the untouched model, because that rate is too
-# high.) If one of yours is the lowest or the highest of its grid, extend the grid, and say so in the report.
+# Both best rates have a worse neighbour on each side, so the grids are wide enough. (With 14 notes and one seed, a close
+# neighbour may be as good. LoRA at 0.03 is far worse than the untouched model, because that rate is too high.) If one of
+# yours is the lowest or the highest of its grid, do not touch the plan. Extend its copy `grid`, before the loop, by as
+# many rates for both strategies. The report then says so.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
@@ -323,37 +333,39 @@ print(tried.mean().round(2).to_string())
 #
 # $$\pm\, t_{n-1} \frac{s}{\sqrt n}$$
 #
-# This is the part of [lesson 15](15_comparison.ipynb)'s interval that comes from documents. The pilot ran one seed, so
-# it says nothing about the part that comes from seeds, and the final interval will be wider. **How many documents does
-# it take until the interval is ±0.1 wide?**
+# This is the part of [lesson 15](15_comparison.ipynb)'s interval that comes from documents, if they are independent. The
+# pilot has one seed and two sources, so it says little about those, and the final interval will be wider. **How many
+# documents does it take until the interval is ±0.1?**
 
 # %%
-one, other = plan["rates"]
-pilot = tried[other, best[other]] - tried[one, best[one]]
+cheap = plan["cheaper"]
+(dear,) = set(plan["rates"]) - {cheap}
+pilot = tried[cheap, best[cheap]] - tried[dear, best[dear]]
 for n in (10, 20, 35, 70):
     print(f"{n} documents: ±{stats.t.ppf(0.975, n - 1) * pilot.std() / n**0.5:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # About twenty documents give ±0.1. This test has 35, so it could even show that a difference is too small to matter,
-# unless the seeds add much. If yours cannot, there are three honest options: bring more documents and seeds, ask for a
-# larger difference in a *new* plan, or go on and accept this limit.
+# unless seeds and sources add much. If yours cannot, there are three options: bring more sources, documents and
+# seeds, ask for a larger difference in a *new* plan, or go on and accept this limit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
 #
 # Each strategy is trained with its best rate and three seeds, and now the test is opened, once. The interval is that of
-# lesson 15, with one error from the differences by document and one from the differences by seed. It takes the documents
-# as independent, although those of one source are alike, so it is a little too narrow. For more than two strategies you
-# also need a correction for the number of pairs, as `tl.compare_pairs` makes it.
+# lesson 15, with one part from the differences by document and one from those by seed. But the documents of one source
+# are alike, so the last row averages those of each source first, and this row decides. For more than two strategies you
+# also need a correction for the number of pairs, as `tl.compare_pairs` makes it. **How much wider will the last row's
+# interval be?**
 
 
 # %% tags=["nbval-ignore-output"]
-def interval(losses):
-    apart = losses[other] - losses[one]  # rows: documents, columns: seeds
-    reach = 0
-    for means in (apart.mean(axis=1), apart.mean()):  # by document, by seed
-        reach = np.hypot(reach, stats.t.ppf(0.975, len(means) - 1) * means.sem())
-    return means.mean(), means.mean() - reach, means.mean() + reach
+def interval(apart):  # rows: documents or sources, columns: seeds
+    parts = {}
+    for name, means in (("texts", apart.mean(axis=1)), ("seeds", apart.mean())):
+        parts[f"± {name}"] = stats.t.ppf(0.975, len(means) - 1) * means.sem()
+    gain, half = means.mean(), sum(part**2 for part in parts.values()) ** 0.5
+    return {"gain": gain, "low": gain - half, "high": gain + half} | parts
 
 
 losses = {}
@@ -361,67 +373,69 @@ for strategy, rate in best.items():
     for seed in range(plan["seeds"]):
         losses[strategy, seed] = scored(trained(strategy, rate, seed), "test")
 losses = pd.DataFrame(losses).rename_axis(columns=["strategy", "seed"])
-means = losses.mean().unstack("strategy")
-means["untouched"] = scored(new_model(), "test").mean()
-print(means.round(2))
-difference, low, high = interval(losses)
-print(f"{other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})")
+untouched = scored(new_model(), "test")
+gains = {name: interval(losses[name].rsub(untouched, axis=0)) for name in best}
+apart = losses[cheap] - losses[dear]
+gains[f"{dear} against {cheap}"] = interval(apart)
+sources = [document["source"] for document in documents["test"]]
+gains["the same, by source"] = interval(apart.groupby(sources).mean())
+means, gains = losses.mean().unstack("strategy"), pd.DataFrame(gains).T
+print(f"untouched: {untouched.mean():.2f}\n{means.round(2)}")
+gains.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned something, because they end near 5.4 and 5.1 nats per token and the untouched model stands at
-# 5.8. LoRA is better with each seed, by 0.28 on average, with an interval from 0.19 to 0.36. It is a little wider than
-# the pilot announced, because three seeds leave two degrees of freedom and $t = 4.3$.
+# Both strategies learned something: in the first two rows, their gains over the untouched model have intervals far above
+# zero. LoRA is better than BitFit with each seed, by 0.28 on average. By document, the interval reaches from 0.19 to
+# 0.36, and its part from texts is about the pilot's ±0.07. By source, it reaches from 0.13 to 0.42, because only five
+# averages are left, with $t = 2.78$ in place of 2.03, and because notes on one subject are alike.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# The function below is the rule of the plan. The cell also hashes the stored file again and compares it with the hash
-# that was noted before the runs; anybody who got your mail can do the same.
+# The function below is the rule of the plan. The cell reads the plan from the file again, in case somebody changed the
+# dictionary, and compares its hash with the one that you noted; anybody who got your mail can do the same.
 
 
 # %%
-def decide(difference, low, high):
-    if -plan["worthwhile"] < low and high < plan["worthwhile"]:
-        return f"no difference worth having, take {plan['cheaper']}"
-    if abs(difference) >= plan["worthwhile"] and (low > 0 or high < 0):
-        return f"take {one if low > 0 else other}"
-    return "cannot tell"
+def decide(gain, low, high):
+    if low > 0 and gain >= plan["worthwhile"]:
+        return f"take {dear}"
+    return f"take {cheap}" if high < plan["worthwhile"] else "cannot tell"
 
 
-again = hashlib.sha256(sealed.read_bytes()).hexdigest()
-course.claim(
-    "The stored plan has the hash that was noted before the runs", again == noted
-)
-decision = decide(difference, low, high)
+stored = sealed.read_bytes()
+again, plan = hashlib.sha256(stored).hexdigest(), json.loads(stored)
+course.claim("The stored plan has the hash that was noted", again == noted)
+gain, low, high = gains.loc["the same, by source", ["gain", "low", "high"]]
+decision = decide(gain, low, high)
 print(decision)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The interval excludes zero, and the difference is more than twice what we called worthwhile, so the rule takes LoRA
-# although its file is larger. With an interval from -0.15 to 0.05, it would have been "cannot tell", and the next plan
-# would need more seeds and notes.
+# The whole interval is above zero, and the gain is more than twice what we called worthwhile, so the rule takes LoRA
+# although its file is larger. With an interval from -0.05 to 0.15, it would have been "cannot tell", and the next plan
+# would need more seeds and sources.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
 #
-# Every number is filled in from a variable, because a number that was typed by hand is wrong after the next run. Only
-# the limits are written by you.
+# Every number is filled in from a variable, because a number that was typed by hand is wrong after the next run.
 
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
 limits = "One small model, one epoch, five sources; forgetting was not measured."
 
 report = f"""# {plan["question"]}
-**Answer: {decision}.** {other} minus {one}: {difference:.2f} ({low:.2f} to {high:.2f})
-{plan["score"]} (lower is better), 95% over {len(losses)} documents
-and {len(means)} seeds.
-Plan: sha256 {plan_sha256}. Rule: {plan["rule"]} ({plan["worthwhile"]}).
+**Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
+{plan["score"]} gained, 95% over {len(set(sources))} sources and {len(means)} seeds.
+Plan: sha256 {again}. Rule: {plan["rule"]} ({plan["worthwhile"]} is worthwhile).
 Data: {plan["data"]}. Removed as leaks: {leaks.sum()}.
 
 {datasheet.to_markdown()}
 
-{means.round(2).to_markdown()}
+{gains.round(2).to_markdown()}
 
-Rates, chosen on validation text: {best}. Limits: {limits}
+Rates{" (changed after the seal)" * (grid != plan["rates"])}: {grid}.
+Best on validation text: {best}. Limits: {limits}
 """
 (folder / "report.md").write_text(report, encoding="utf-8")
 print(report)
@@ -430,8 +444,8 @@ print(report)
 # ## Now your project
 #
 # Copy this notebook and go through it again with a question of your own, and with 200 documents or more, from at least
-# ten sources. Make a first pass with the bundled model, and then replace `tl.BUNDLED` by the name of a model from the
-# Hub, with new rates. Before you hand in the report, go through this list:
+# twenty sources, so that five are in the test. Make a first pass with the bundled model, and then a new plan with a
+# model from the Hub and new rates. Before you hand in the report, go through this list:
 #
 # - [ ] The question names the model, the material and two strategies, and somebody else would understand it.
 # - [ ] I can say why `worthwhile` has this value, and what I shall do for each outcome of the rule.
@@ -451,8 +465,7 @@ print(report)
 # ## Further reading
 #
 # - [Gebru et al. 2021](https://arxiv.org/abs/1803.09010), Datasheets for Datasets.
-# - [Nosek et al. 2018](https://doi.org/10.1073/pnas.1708274114), The preregistration revolution, on plans that come
-#   before the data.
+# - [Nosek et al. 2018](https://doi.org/10.1073/pnas.1708274114), The preregistration revolution.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -466,13 +479,13 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.
+# **Quiz.** Your plan calls `lora` the cheaper, and 5% worthwhile. The gain of `full` has an interval from -3% to +9%.
 # What do you write?
 #
 # - **a** There is no difference between the two.
-# - **b** `lora` is better by 3%, the middle of the interval.
-# - **c** This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.
-# - **d** Nothing yet: I check which documents are hard for `lora` and leave them out.
+# - **b** `full` is better by 3%, the middle of the interval.
+# - **c** This study cannot tell; `full` may be better by up to 9% or worse by up to 3%.
+# - **d** Nothing yet: I check which documents are hard for `full` and leave them out.
 
 # %%
 course.quiz("quiz20")

@@ -13,7 +13,7 @@ import course
 # - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
 #
 # Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# think about what you could change when no number of cards is enough.
+# only less `own` helps, for example smaller micro-batches.
 
 
 # %%

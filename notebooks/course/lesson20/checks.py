@@ -56,16 +56,16 @@ documents_needed = function_exercise(
 
 QUIZ = Quiz(
     "quiz20",
-    "Your study has an interval from -9% to +3% for `lora` against `full`, and your plan calls 5% worthwhile.\n"
+    "Your plan calls `lora` the cheaper, and 5% worthwhile. The gain of `full` has an interval from -3% to +9%.\n"
     "What do you write?",
     {
         "a": "There is no difference between the two.",
-        "b": "`lora` is better by 3%, the middle of the interval.",
-        "c": "This study cannot tell; `lora` may be better by up to 9% or worse by up to 3%.",
-        "d": "Nothing yet: I check which documents are hard for `lora` and leave them out.",
+        "b": "`full` is better by 3%, the middle of the interval.",
+        "c": "This study cannot tell; `full` may be better by up to 9% or worse by up to 3%.",
+        "d": "Nothing yet: I check which documents are hard for `full` and leave them out.",
     },
     {
-        "a": "no: the interval reaches to -9%, beyond what you call worthwhile. You have not found a difference, which "
+        "a": "no: the interval reaches to 9%, beyond what you call worthwhile. You have not found a difference, which "
         "is not the same as having shown that there is none.",
         "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
         "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
