@@ -3,10 +3,9 @@
 #
 # *How can reports full of numbers be wrong, and how would you have noticed?*
 #
-# Five reports describe one experiment, and we read three of them: Qwen2-0.5B, a language model with 494 million
-# parameters, is adapted to text about Rust by four strategies. The losses fell, but most of the conclusions do not
-# hold. Every fault is one that you could make tomorrow, and each left a trace. Each of the five symptoms gives you one
-# check, and in the exercise the five become a program.
+# Three reports describe one experiment: Qwen2-0.5B, with 494 million parameters, is adapted to text about Rust by four
+# strategies. Most of their conclusions do not hold. Every fault is one that you could make tomorrow, and each left a
+# trace. Each symptom gives you one check, and in the exercise the five become a program.
 #
 # **You will be able to**
 #
@@ -30,7 +29,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import course
 import tlkit as tl
 from course.lesson16 import pictures
-from tlkit.evaluation import first_loss_warning
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -44,9 +42,9 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *Python report* used PyTorch and transformers. The *Rust CUDA report* and the *Rust hybrid report* used Candle, a
 # library for the language Rust; the hybrid program continues on the CPU when the card is out of memory. The reports of
-# 15 November 2025, and the programs that produced them ("the source" below), are in a [public
+# 15 November 2025, and the programs behind them ("the source"), are in a [public
 # repository](https://github.com/galvin-SH/GPT-2-Transfer-Learning/tree/f669a2a2ec68eccb18966719d698159803118666)
-# (commit f669a2a): `python_version/CUDA_TEST_RESULTS.md`, `RUST_CUDA_TEST_RESULTS.md` and
+# (commit f669a2a): `python_version/CUDA_TEST_RESULTS.md` (its log is `test_output.txt`), `RUST_CUDA_TEST_RESULTS.md` and
 # `RUST_HYBRID_GPU_CPU_RESULTS.md`.
 #
 # At each symptom, **write your diagnosis down before you run the next cell.**
@@ -56,14 +54,14 @@ def new_model():
 #
 # | Python report | full fine-tuning, 7 blocks of 32 tokens, 20 epochs |
 # | --- | --- |
-# | perplexity before training | 254,801 |
+# | perplexity of one block of other text, before training | 254,801 |
 # | text generated before training | fluent English about Rust |
-# | first training loss | 4.6157 |
-# | last training loss | 0.0000 |
-# | perplexity after training | 116,362,380 |
+# | "initial loss" of the training | 4.6157 |
+# | "final loss" of the training | 0.0000 |
+# | perplexity of the same block, after training | 116,362,380 |
 #
-# You met the first number in [lesson 4](04_full_fine_tuning.ipynb). The report's diagnosis is overfitting: seven blocks
-# are too few, so the model learned them by heart.
+# You met the first number in [lesson 3](03_baseline.ipynb). The report's diagnosis is overfitting, because seven blocks
+# are too few.
 #
 # **Which row can overfitting not explain, and which two rows contradict that row?**
 
@@ -72,14 +70,15 @@ print(f"exp(4.6157) is {math.exp(4.6157):,.0f}; ln(254,801) is {math.log(254_801
 print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Overfitting cannot explain the first row, because nothing had been trained yet. The first training loss belongs to the
-# same untouched model, and says that the perplexity is 101. Nor does a model with a perplexity of 254,801 write fluent
-# English. So the model was fine, and the evaluation was not.
+# Overfitting cannot explain the first row, because nothing had been trained yet. Nor does a model with a perplexity of
+# 254,801 write fluent English. The initial loss is nearly that of the same model: the source's `Trainer` logs the mean
+# of five steps, so four updates had lowered it. But had the first loss been 12.4, the other four would average 2.7, and
+# the log gives the next five 3.0. So the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline? (One nat is a rule of
-# thumb.)
+# thumb. `logging_steps=1` logs the first loss.)
 #
-# **What can an evaluation do wrong, if training is right?** The next picture shows what the source did.
+# **What can an evaluation do wrong, if training is right?**
 
 # %%
 ids = tokenizer("In Rust, Vec<T> is")["input_ids"]
@@ -87,8 +86,7 @@ pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids][:8])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model of transformers shifts the labels by one place itself. The evaluation had already shifted them, so it scored
-# how well the model guesses the token *after* the next one, which it never learned. Training was right, because it left
-# the shift to the model.
+# how well the model guesses the token *after* the next one, which it never learned. In training only the model shifted.
 #
 # We train our model on seven blocks for ten epochs, and score it in both ways on these blocks and on other text about
 # Rust. **How will the four perplexities move?**
@@ -116,7 +114,7 @@ model = new_model()
 first_loss = math.log(perplexity(model, seven[:1]))  # of the first step
 
 # %%
-optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3, fused=True)
 rows = [four_scores(model)]
 for _ in range(10):
     for block in seven.split(1):
@@ -138,19 +136,20 @@ plt.show()
 
 # %%
 course.claim(
-    "The faulty perplexity is at least 20 times too high, after every epoch",
-    (scores["seven blocks, shifted twice"] > 20 * scores["seven blocks"]).all()
-    and (scores["other text, shifted twice"] > 20 * scores["other text"]).all(),
+    "The faulty perplexity is at least 10 times too high, after every epoch",
+    (scores["seven blocks, shifted twice"] > 10 * scores["seven blocks"]).all()
+    and (scores["other text, shifted twice"] > 10 * scores["other text"]).all(),
 )
-print(first_loss_warning(first_loss, math.log(scores["other text, shifted twice"][0])))
-other = scores["other text"]
-print(f"other text, scored correctly: {other.iloc[-1] / other[0]:.1f} times as high")
+for name in ("other text", "other text, shifted twice"):
+    untouched, last = scores[name].iloc[[0, -1]]
+    print(f"{name}: {math.log(untouched) - first_loss:.1f} nats above the first loss", end="")
+    print(f" before training, and {last / untouched:.1f} times as high after it")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
-# leaves for the one after that. So as the training loss goes to zero, the faulty perplexity goes up, most of all on
-# text that was learned. The report's model may well have overfitted, as ours did, but the report's numbers do not show
-# that. `first_loss_warning` is check 1 as a function.
+# leaves for the one after that. So on the learned blocks the faulty perplexity goes up. On other text both go up,
+# because an overfitted model is also certain of wrong tokens. The report scored other text, so overfitting may explain
+# the rise to 116 million, but not the 254,801.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -158,35 +157,41 @@ print(f"other text, scored correctly: {other.iloc[-1] / other[0]:.1f} times as h
 # | | Rust CUDA report | Rust hybrid report |
 # | --- | --- | --- |
 # | perplexity before training | 250,072 | 387,789 |
-# | text generated before training | words of many languages in no order | the same |
+# | text generated before training | words of many languages | the same |
 # | first training losses | none: out of memory | 11.4, 11.4, 13.5 and 12.5 |
 #
 # Both load the same pretrained file.
 #
-# **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses, with the same
-# probability for every token, has a perplexity equal to the size of its vocabulary, for Qwen2 151,936.
+# **The first number is nearly that of symptom 1. Is it the same fault?** Guessing has a perplexity of the size of the
+# vocabulary, for Qwen2 151,936.
 
 # %%
 torch.manual_seed(0)
 for _ in range(3):
     untrained = AutoModelForCausalLM.from_config(model.config)
-    print(f"random weights: perplexity {perplexity(untrained, held_out):,.0f}")
+    print(f"random weights: perplexity {perplexity(untrained, held_out):,.0f}", end="")
+    untrained.lm_head = torch.nn.Linear(192, 4096, bias=False)
+    torch.nn.init.kaiming_normal_(untrained.lm_head.weight)  # as Candle does
+    print(f", with a head as in Candle {perplexity(untrained, held_out):,.0f}")
 for _ in range(2):
     print(f"pretrained, loaded anew: {perplexity(new_model(), held_out):,.0f}")
 print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault. In the hybrid report all three signs agree that the model knows nothing. The evaluation is 12.9
-# nats, the first losses are close to the 11.9 of guessing, and the text is noise. Our random models are worse than
-# guessing, and no two are alike. The CUDA report has no first loss, but the source of both programs shows that the
-# pretrained weights never arrived.
+# It is another fault. In the hybrid report all signs agree that the model knows nothing: the evaluation is 12.9 nats, the
+# first losses are close to the 11.9 of guessing, and the text is noise. The CUDA report has no first loss, but the
+# source of both programs shows that the pretrained weights never arrived.
 #
-# Check 1 rings here too: two first losses are 1.5 nats below the evaluation, because each run drew new weights and
-# scored only 4 tokens. A check names the number that cannot be right; a person has to name the fault.
+# A random model is worse than guessing because it prefers random tokens. With the head that Candle draws, logits have a
+# standard deviation of $\sqrt 2$. On average this costs half their variance, so 1 nat, and 11.9 becomes the report's
+# 12.9. On 4 tokens, the loss varies by $\sqrt 2 / \sqrt 4 = 0.7$ nats from one random model to the next.
+#
+# Check 1 fires here as well, although the evaluation is right: each run drew new random weights, so its first loss
+# belongs to another model.
 #
 # **How can a program load a file and stay random, without an error?** Candle registers variables in a `VarMap` while
-# the layers are built. In Python, the source did this:
+# the layers are built. Translated to Python, the source did this:
 
 
 # %%
@@ -201,20 +206,18 @@ load(variables, new_model().state_dict())
 built = AutoModelForCausalLM.from_config(model.config)
 variables |= dict(built.named_parameters())  # now there are some, too late
 course.claim(
-    "Loading reported no error, and the model is worse than guessing",
+    "Loading reported no error, and the model is still worse than guessing",
     perplexity(built, held_out) > model.config.vocab_size,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Candle's call fills the variables that exist. The program called it *before* it built the model, so it filled nothing
-# and succeeded.
+# The program called Candle's `load` *before* it built the model, so it filled nothing and succeeded.
 #
 # **Check 2, loading:** is the first loss, or the logarithm of the baseline, more than one nat below $\ln$(vocabulary)?
-# If neither is, the model knows nothing, whatever check 1 says. In symptom 1 the first loss is 7 nats below, so loading
-# was fine.
+# If neither is, the model knows nothing. (In symptom 1 the first loss is.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Symptom 3: three parameters win
+# ## Symptom 3: the less is trained, the better
 #
 # | Rust hybrid report | trained | perplexity after epoch 1 | after epoch 20 | rank |
 # | --- | --- | --- | --- | --- |
@@ -235,11 +238,11 @@ factors.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # None did: all four fell to a third, and their order was there after the first epoch. Each strategy loaded the model
-# afresh, so by symptom 2 each began with random weights of its own. And each was scored on a block of only 4 tokens. So
-# the ranking may show four random draws and nothing about the strategies.
+# afresh, so by symptom 2 each began with other random weights, whose losses vary by 0.7 nats, a factor of 2. So the
+# ranking may show four random draws and nothing else.
 #
 # **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`.
-# `tl.meta_model` builds Qwen2 without weights, and the strip shows which parts train.
+# The strip shows which parts train.
 
 
 # %%
@@ -249,11 +252,13 @@ def frozen(name):
 
 config = tl.architecture("qwen2-0.5b")
 config.tie_word_embeddings = False  # the Rust program gave the head its own table
-meant, done = tl.meta_model(config), tl.meta_model(config)
+meant, done = tl.meta_model(config), tl.meta_model(config)  # without weights
 meant.model.layers[:12].requires_grad_(False)
 for name, parameter in done.named_parameters():
     parameter.requires_grad_(not frozen(name))
-tl.network_strip(tl.describe(meant, "as described"), tl.describe(done, "as programmed"))
+strip = tl.network_strip(tl.describe(meant, "meant"), tl.describe(done, "programmed"))
+strip.suptitle("Meant: 72% trained. Programmed: 43% trained")
+strip
 
 # %%
 left = {name: p.numel() for name, p in done.named_parameters() if p.requires_grad}
@@ -266,8 +271,7 @@ print(f"gradients: {4 * trained / 1e9:.2f} GB")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # You know the trap from [lesson 7](07_freezing.ipynb): `layers.1` is also in `layers.10` to `layers.19`, and so on, so
 # all 24 layers were frozen. Three *tensors* are left, which the report calls parameters. They hold 272 million
-# parameters, 43% of this model. The report counts 12 bytes of gradients for them, but the
-# gradients take 1.09 GB.
+# parameters. The report counts 12 bytes of gradients for them, but the gradients take 1.09 GB.
 #
 # **Check 3, count:** do the parts that are said to be trained add up, in parameters, to the number that is given?
 
@@ -313,85 +317,77 @@ course.claim(
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
 #
-# | Python report | trained | seconds for 140 steps |
+# | Python report | trained parameters | seconds for 140 steps |
 # | --- | --- | --- |
-# | full fine-tuning | 100% | 254.28 |
-# | adapter layers | 6.05% | 17.72, "14.3 times faster" |
+# | full fine-tuning | 494,032,768 | 254.28 |
+# | freeze embeddings | 357,898,112 | 181.83 |
+# | freeze lower layers | 315,084,160 | 115.89 |
+# | adapter layers | 29,865,088 (6.05%) | 17.72, "14.3 times faster" |
 #
-# The "adapter layers" are the last two blocks, plus the 45 norms that you met in lesson 7. One of these norms is in
-# block 0, so backpropagation still goes through the whole model. The report explains the speed by the few trained
-# parameters.
+# (For the second row the report says "about 140 seconds", but its log says 181.83.) The report explains the speed by the
+# few trained parameters. The "adapter layers" are the last two blocks, plus the 45 norms of lesson 7. One of these is in
+# block 0, so backpropagation still goes through the whole model, as in the other runs.
 #
 # **A step consists of arithmetic, and of moving numbers between memory and processor. By how much can each shrink, if
 # 94% of the parameters are frozen?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Arithmetic.* Lesson 7 counted three products for each parameter: one in the forward pass, one that hands the gradient
-# down, and one for the parameter's own gradient. Freezing saves only the third, because the gradient still has to reach
-# block 0. So at best three products become two, 1.5 times less.
+# *Arithmetic.* Lesson 7 counted three products for each parameter: the forward pass, the gradient that is handed down, and
+# the parameter's own gradient. Freezing saves only the third here, so three become two at best, 1.5 times less.
 #
-# *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Both passes read 4 bytes for each. A
-# *trained* one moves many more. (The source's `Trainer` clips by default. Its version decides whether AdamW is fused,
-# so we count both.)
-#
-# | what moves a trained parameter's numbers | bytes |
-# | --- | --- |
-# | the backward pass writes the gradient | 4 |
-# | clipping reads it for the norm, then reads and writes it | 12 |
-# | AdamW by default: eight small operations read twelve tensors and write eight | 80 |
-# | the same with `fused=True`: one operation reads four tensors and writes three | 28 |
-#
-# Together a trained parameter moves 4 + 12 + 80 = 96 bytes by default, and 44 with a fused optimizer.
+# *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Each of the two passes reads 4 bytes
+# for every parameter. A *trained* one moves 96 more: the backward pass writes the gradient (4), clipping, a default of
+# `Trainer`, reads it for the norm, then reads and writes it (12), and AdamW's eight small operations read twelve tensors
+# and write eight (80).
 
 # %%
-P, head = 494_032_768, 151_936 * 896  # all parameters; those of the tied head
-through = {  # parameters in the forward pass, in the backward pass, and trained
-    "full": (P, P, P),
-    "as published": (P, P, 29_865_088),
-}
-parts = pd.DataFrame(through, index=["forward", "backward", "trained"]).T
-cost = pd.DataFrame({"arithmetic": parts.sum(axis=1)})
-for name, each in {"traffic, fused": 44, "traffic, default": 96}.items():
-    cost[name] = 4 * (parts.forward + parts.backward) + each * parts.trained
-ratios = cost.loc["full"] / cost.loc["as published"]
-ratios.round(1).to_frame("times less")
+P = 494_032_768
+names = ["full", "freeze embeddings", "freeze lower layers", "adapter layers"]
+runs = pd.DataFrame({"trained": [P, 357_898_112, 315_084_160, 29_865_088]}, names)
+runs["seconds"] = pd.Series([254.28, 181.83, 115.89, 17.72], names) / 140  # a step
+arithmetic = 2 * P + runs.trained  # products for each token
+traffic = 8 * P + 96 * runs.trained  # bytes; AdamW is not fused before torch 2.8
+most = [cost["full"] / cost["adapter layers"] for cost in (arithmetic, traffic)]
+print(f"arithmetic: {most[0]:.1f} times less, traffic: {most[1]:.1f} times less")
 
 # %% tags=["check-ratios"]
-course.claim(
-    "Neither arithmetic nor traffic shrinks by more than 8 times", ratios.max() < 8
-)
+course.claim("Even the sum of the two ratios is far below 14.3", sum(most) < 10)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# So arithmetic can explain a speed-up of 1.5, and traffic one of 7.5, or of 5 with a fused optimizer. A step takes at
-# most the sum of the two times, and a ratio of sums lies between the two ratios, so no mixture exceeds 7.5. Fixed
-# costs, equal in both runs, only lower the ratio. The few trained parameters do not explain 14.3.
+# Suppose the worst: the full step does its arithmetic and its traffic one after the other, and the cheap step does both
+# at once. Even then the ratio is at most 1.5 + 7.5 = 9, and equal fixed costs only lower it. So the few trained
+# parameters do not explain 14.3.
 #
-# **Check 5, speed:** is the speed-up within what arithmetic and traffic can save?
+# **Check 5, speed:** is the speed-up within what arithmetic and traffic can save together?
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **How long should a full step take on the reports' card?** An RTX 4060 Ti moves 288 GB a second, and the hybrid report
-# says that it has 8 GB. Full fine-tuning needs at least 16 bytes for each parameter, and two temporary copies of the
-# largest gradient, that of the head ([lesson 9](09_memory.ipynb)).
+# **Which of the four runs took longer than it should?** The card, an RTX 4060 Ti, moves 288 GB a second, and has 8 GB
+# in the hybrid report. A frozen parameter takes 4 bytes there. A trained one takes the 16 of [lesson
+# 9](09_memory.ipynb), and 4 for an intermediate result, because on a card AdamW does each operation for all parameters
+# before the next. Besides, the source never frees `base_model`, the untouched model that it scored first.
 
 # %%
-for name, seconds in {"full": 254.28, "as published": 17.72}.items():
-    moved = cost.loc[name, "traffic, default"] / 1e9
-    print(f"{name}: {moved:.1f} GB take {moved / 288:.2f} s at 288 GB/s;", end=" ")
-    print(f"published: {seconds / 140:.2f} s")
-needed = 16 * P + 2 * 4 * head
-print(f"memory: {needed / 1e9:.1f} GB at least, on a card of {8 * 2**30 / 1e9:.1f} GB")
+runs["expected"] = traffic / 288e9
+runs["expected"] += (runs.seconds - runs.expected)["adapter layers"]  # fixed costs
+runs["GB"] = (4 * (P - runs.trained) + 20 * runs.trained) / 1e9
+runs["GB with base_model"] = runs.GB + 4 * P / 1e9
+print(f"the card has {8 * 2**30 / 1e9:.1f} GB")
+runs.round({"seconds": 2, "expected": 2, "GB": 1, "GB with base_model": 1})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The cheap step took 0.1 s longer than its traffic. With the same 0.1 s on top, a full step should take 0.28 s, and it
-# took 1.82. So the expensive run was slow. It also does not fit a card of 8 GB. On Windows, the driver can move what
-# does not fit into main memory, and each step then waits for it. That is a *hypothesis*, which we cannot test without
-# that machine.
+# The cheap step took 0.1 s longer than its traffic, so we expect that on top in each run. The other three took 4 to 6
+# times as long as expected. On Windows, the driver can move what does not fit the card into main memory, and each step
+# then waits for it.
+#
+# That is a *hypothesis*, and the table tests it. Without `base_model` it would fail, because two of the slow runs would
+# fit. With it, exactly the three slow runs exceed the card, and the more they do, the slower they were. So it passed a
+# test, which is no proof. The next test is one line in the source, `del base_model`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Numbers that belong together must agree: first loss and baseline (check 1), baseline and vocabulary (2), the parts
-#   and the whole of what is trained (3). These faults are silent.
+#   and the whole of what is trained (3).
 # - A ranking needs text and seeds (4), and a speed-up needs an explanation in operations and bytes (5).
 #
 # ## Further reading

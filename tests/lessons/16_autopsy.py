@@ -1,7 +1,9 @@
-assert all(scores[name].iloc[-1] > 1.7 * scores[name][0] for name in ["other text"])  # it did overfit
+from tlkit.evaluation import first_loss_warning
+
+assert scores["other text"].iloc[-1] > 3 * scores["other text"][0]  # it did overfit
 assert scores["seven blocks"].iloc[-1] < 1.3
 assert scores["seven blocks, shifted twice"].iloc[-1] > 5 * scores["seven blocks, shifted twice"][0]
-assert scores["other text, shifted twice"].iloc[-1] < 2 * scores["other text, shifted twice"][0]
+assert scores["other text, shifted twice"].iloc[-1] > 1.2 * scores["other text, shifted twice"][0]
 assert first_loss_warning(first_loss, math.log(rows[0]["other text, shifted twice"]))
 assert first_loss_warning(first_loss, math.log(rows[0]["seven blocks"])) is None
 
@@ -10,6 +12,10 @@ torch.manual_seed(1)
 again = [perplexity(AutoModelForCausalLM.from_config(model.config), held_out) for _ in range(3)]
 assert size == 4096 and all(size < value < 1.1 * size for value in again)
 assert len({round(value, 2) for value in again}) == 3  # and it differs from draw to draw
+assert 2 < perplexity(untrained, held_out) / size < 3.2  # a factor of e on average
+logits = torch.randn(20, 100_000) * 2**0.5  # as independent as those of a random head
+assert abs(logits.logsumexp(dim=1).mean() - math.log(100_000) - 1) < 0.02
+assert round(math.log(151_936) + 1, 1) == round(math.log(387_789), 1) == 12.9 and round(math.exp(0.7)) == 2
 assert perplexity(new_model(), held_out) == perplexity(new_model(), held_out) < 200
 
 assert (trained, total, len(left)) == (272_270_208, 630_167_424, 3)
@@ -54,16 +60,20 @@ assert round(traffic.moved / 1e6) == 80
 with Traffic() as traffic:
     torch.nn.utils.clip_grad_norm_([parameter], 1.0, foreach=False)
 assert round(traffic.moved / 1e6) == 12
+assert 4 + 12 + 80 == 96
 last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
-assert (last + 45 * 896, head) == (29_865_088, 136_134_656)
-assert round(254.28 / 17.72, 1) == 14.3 and round(needed / 1e9, 1) == 9.0 and needed > 8 * 2**30
-overhead = 17.72 / 140 - cost["traffic, default"]["as published"] / 288e9
-assert 0.1 < overhead < 0.11 and round(cost["traffic, default"]["full"] / 288e9 + overhead, 2) == 0.28
+assert last + 45 * 896 == 29_865_088 and round(254.28 / 17.72, 1) == 14.3
+overhead = 17.72 / 140 - traffic["adapter layers"] / 288e9
+assert 0.1 < overhead < 0.11 and runs.expected.round(2).tolist() == [0.28, 0.24, 0.22, 0.13]
+assert [round(x) for x in (runs.seconds / runs.expected)] == [6, 6, 4, 1]
+assert (runs["GB with base_model"] > 8 * 2**30 / 1e9).tolist() == [True, True, True, False]
+assert (runs.GB > 8 * 2**30 / 1e9).tolist() == [True, False, False, False]
+assert runs["GB with base_model"].is_monotonic_decreasing and runs.seconds.is_monotonic_decreasing
 
 # after: check-math
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4
-assert 7.7 < math.log(254_801) - 4.6157 < 7.9 and round(math.log(387_789), 1) == 12.9
+assert 7.7 < math.log(254_801) - 4.6157 < 7.9 and (5 * 4.6157 - math.log(254_801)) / 4 < 2.7 < 3.0
 
 
 # after: check-ratios
-assert ratios.round(1).to_list() == [1.5, 4.9, 7.5]
+assert [round(ratio, 1) for ratio in most] == [1.5, 7.5]
