@@ -218,8 +218,8 @@ course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axi
 #
 # Now train on twice as much text with the rate that you found. Before you look at the result, check the first loss. It
 # is computed before any weight has moved, so it must lie near the loss of the untouched model (within a nat; this is
-# other text). If the two are far apart, one of them is computed wrongly. In a published run, training began at 4.6
-# nats, while the report gave the same model a perplexity of 254,801, which is a loss of 12.4 ([lesson
+# other text). If the two are far apart, one of them is computed wrongly. In a published run, the first five steps
+# had a mean loss of 4.6 nats, while the report gave the same model a perplexity of 254,801, a loss of 12.4 ([lesson
 # 16](16_autopsy.ipynb)).
 
 # %%

@@ -142,7 +142,10 @@ course.claim(
 )
 for name in ("other text", "other text, shifted twice"):
     untouched, last = scores[name].iloc[[0, -1]]
-    print(f"{name}: {math.log(untouched) - first_loss:.1f} nats above the first loss", end="")
+    print(
+        f"{name}: {math.log(untouched) - first_loss:.1f} nats above the first loss",
+        end="",
+    )
     print(f" before training, and {last / untouched:.1f} times as high after it")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -159,8 +162,6 @@ for name in ("other text", "other text, shifted twice"):
 # | perplexity before training | 250,072 | 387,789 |
 # | text generated before training | words of many languages | the same |
 # | first training losses | none: out of memory | 11.4, 11.4, 13.5 and 12.5 |
-#
-# Both load the same pretrained file.
 #
 # **The first number is nearly that of symptom 1. Is it the same fault?** Guessing has a perplexity of the size of the
 # vocabulary, for Qwen2 151,936.
@@ -179,8 +180,8 @@ print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
 print(f"the loss of guessing: {math.log(151_936):.1f} nats for Qwen2")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is another fault. In the hybrid report all signs agree that the model knows nothing: the evaluation is 12.9 nats, the
-# first losses are close to the 11.9 of guessing, and the text is noise. The CUDA report has no first loss, but the
+# It is another fault. In the hybrid report all signs agree that the model knows nothing: the evaluation is 12.9 nats,
+# the first losses are close to the 11.9 of guessing, and the text is noise. The CUDA report has no first loss, but the
 # source of both programs shows that the pretrained weights never arrived.
 #
 # A random model is worse than guessing because it prefers random tokens. With the head that Candle draws, logits have a
@@ -332,8 +333,9 @@ course.claim(
 # 94% of the parameters are frozen?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Arithmetic.* Lesson 7 counted three products for each parameter: the forward pass, the gradient that is handed down, and
-# the parameter's own gradient. Freezing saves only the third here, so three become two at best, 1.5 times less.
+# *Arithmetic.* Lesson 7 counted three products for each parameter: for the forward pass, for the gradient that is handed
+# down, and for the parameter's own gradient. Freezing saves only the third here, so three become two at best, 1.5 times
+# less.
 #
 # *Traffic.* With only 32 tokens in a step, much time goes into moving parameters. Each of the two passes reads 4 bytes
 # for every parameter. A *trained* one moves 96 more: the backward pass writes the gradient (4), clipping, a default of

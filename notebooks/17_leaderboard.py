@@ -3,9 +3,8 @@
 #
 # *Which rows of a published leaderboard can be told apart, and what would it cost to know more?*
 #
-# A leaderboard puts methods in an order, and readers take the first one. But few say how sure a score is. In this
-# lesson you work that out from the scores and the number of test questions, for a comparison of fine-tuning methods that
-# the authors of peft publish.
+# A leaderboard puts methods in an order, but few say how sure a score is. In this lesson you work that out from the
+# scores and the number of test questions, for a comparison of fine-tuning methods by the authors of peft.
 #
 # **You will be able to**
 #
@@ -18,7 +17,14 @@
 #
 # About 32 minutes.
 
-# %% slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Each of the 63 rows is one *experiment*: a method with certain settings. Most methods are relatives of LoRA that you
+# need not know here. All fine-tune Llama-3.2-3B, a model with 3.2 billion parameters, for 5,000 steps on maths problems
+# with solutions. The score is the share of the 1,319 test questions of GSM8K, also school maths, that the model then
+# answers correctly. The table comes from [peft's
+# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (commit 5d602fd, Apache-2.0).
+
+# %%
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -30,8 +36,8 @@ import tlkit as tl
 n = 1319  # questions in the test
 folder = tl.DATA / "leaderboards"
 board = pd.read_csv(folder / "peft_metamathqa.csv")
-spared = r"/llama-3.2-3B|-random_seed_42"  # the model; a setting of SHiRA, not the seed
-board["name"] = board.experiment.str.replace(spared, "", regex=True)
+names = board.experiment.str.replace("/llama-3.2-3B", "")  # the model, always the same
+board["name"] = names.str.replace("-random_seed_42", "")  # an option of SHiRA
 scores = board.set_index("name").test_accuracy  # shares, best first
 p = scores.to_numpy()
 
@@ -43,14 +49,8 @@ axes.set_title("The first ten of 63 (blue) lie between 52.6% and 49.1%")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each bar is one *experiment*: a method with certain settings. Most methods are relatives of LoRA that you need not
-# know here. All fine-tune Llama-3.2-3B, a model with 3.2 billion parameters, for 5,000 steps on maths problems with
-# solutions. The score is the share of the 1,319 test questions of GSM8K, also school maths, that the model then answers
-# correctly. The table comes from [peft's
-# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (commit 5d602fd, Apache-2.0).
-#
-# **Predict first.** Ten rows make 45 pairs. How many pairs of the first ten can be told apart, if the only chance that
-# we consider is which 1,319 questions were in the test?
+# **Predict first.** How many of the 45 pairs of the first ten can be told apart? Suppose that only the choice of the
+# 1,319 questions is random.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
@@ -61,8 +61,8 @@ plt.show()
 #
 # $$e = \sqrt{\frac{p \, (1 - p)}{n}}$$
 #
-# We do not know the true $p$ and use the score in its place. For the interval we take Wilson's formula from lesson 13,
-# because in rows close to zero $p \pm 1.96\,e$ would reach below zero.
+# We do not know the true $p$ and use the score in its place. For the interval of one score we take Wilson's formula from
+# lesson 13, because in rows close to zero $p \pm 1.96\,e$ would reach below zero.
 
 # %%
 z = stats.norm.ppf(0.975)  # 1.96
@@ -99,18 +99,18 @@ plt.show()
 # positive. The table does not say who answered which question, so we take $\rho = 0$ and get intervals that are too wide
 # rather than too narrow.
 #
-# With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. If you pick one pair after seeing the
-# scores of the first ten, you have implicitly looked at all of their pairs, so $m$ is 45. The next cell takes the two
-# ends of the ten, without the correction ($m = 1$) and with it.
+# With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten were themselves picked by
+# their scores, so $m$ is not 45 but 1,953, the number of all pairs. The next cell takes the two ends of the ten, without
+# the correction ($m = 1$) and with it.
 
 
 # %%
-def intervals(scores, count=None):
+def intervals(scores, n, count):
     """Difference of each pair in points, its interval corrected for `count` pairs."""
     one, other = np.triu_indices(len(scores), k=1)  # places of all pairs
     p, names = scores.to_numpy(), scores.index
     e = np.sqrt(p * (1 - p) / n)
-    factor = stats.norm.ppf(1 - 0.05 / (count or len(one)) / 2)
+    factor = stats.norm.ppf(1 - 0.05 / count / 2)
     reach = factor * np.hypot(e[one], e[other])
     d = p[one] - p[other]
     # two names for each row, so that pairs.loc[one, other] works
@@ -121,20 +121,20 @@ def intervals(scores, count=None):
 
 
 ends = scores.iloc[[0, 9]]  # the first row and the tenth
-pd.concat({m: intervals(ends, count=m) for m in (1, 45)}, names=["pairs"]).round(1)
+pd.concat({m: intervals(ends, n, m) for m in (1, 1953)}, names=["pairs"]).round(1)
 
 # %%
-first_ten = intervals(scores.head(10))
+first_ten = intervals(scores.head(10), n, 1953)
 print(f"separated: {first_ten.separated.sum()} of the {len(first_ten)} pairs")
 course.claim("No pair of the first ten is separated", not any(first_ten.separated))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Even the first and the tenth row cannot be told apart, with or without the correction. Nor can any of the 44 other
-# pairs, which lie closer together. The whole table has 1,953 pairs.
+# pairs, which lie closer together.
 
 # %%
-every = intervals(scores)
-alone = intervals(scores, count=1).separated.sum()
+every = intervals(scores, n, 1953)
+alone = intervals(scores, n, 1).separated.sum()
 print(f"separated: {every.separated.sum():,} of {len(every):,}; uncorrected {alone:,}")
 thirds = every.separated.unstack().loc[scores.index[:21], scores.index[-21:]]
 print(f"first third against last third: {thirds.sum().sum()} of {thirds.size}")
@@ -151,8 +151,8 @@ axes.set_title("The first row is separated from 38 others (orange)")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The correction costs 360 pairs. That is the price of being right about all pairs at once. The first row is separated
-# from every row from place 26 on, so 24 other rows could be as good as the winner.
+# The correction costs 360 pairs. That is the price of being right about all pairs at once with 95% probability. The
+# first row is separated from every row from place 26 on, so 24 other rows could be as good as the winner.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the answers to each question would add
@@ -161,32 +161,32 @@ plt.show()
 # lesson 13, let $b$ be the number of questions that only the first gets right, and $c$ the number that only the other
 # gets right. The table tells us $b - c = 46$, but not $b + c$, on how many questions the two disagree. We try four
 # values. The difference of a question is 1, −1 or 0, so its spread follows from $b + c$, and $\rho$ from the formula
-# above. We give the lower end of the interval twice: for a pair that was chosen beforehand, and corrected for 45 pairs,
-# because we picked this one after seeing the table. **In how many of the four cases does each exclude zero?**
+# above. We give the lower end of the interval twice: as if the pair had been chosen beforehand, and corrected for 1,953
+# pairs, because we picked it from the table. **In how many of the four cases does each exclude zero?**
 
 # %%
-rows, z_45 = [], stats.norm.ppf(1 - 0.05 / 45 / 2)  # 3.26
-for disagree in (660, 460, 330, 180):
+rows, z_all = [], stats.norm.ppf(1 - 0.05 / 1953 / 2)  # 4.21
+for disagree in (660, 460, 180, 100):
     b, c = (disagree + 46) // 2, (disagree - 46) // 2
     differences = np.repeat([1, -1, 0], [b, c, n - b - c])
     mean, e = differences.mean(), differences.std() / n**0.5
     rho = (error[0] ** 2 + error[9] ** 2 - e**2) / (2 * error[0] * error[9])
-    rows.append((disagree, rho, 100 * (mean - z * e), 100 * (mean - z_45 * e)))
-columns = ["disagree on", "correlation", "low, one pair", "low, 45 pairs"]
-pd.DataFrame(rows, columns=columns).round(1)
+    rows.append((disagree, rho, 100 * (mean - z * e), 100 * (mean - z_all * e)))
+columns = ["disagree on", "correlation", "low, one pair", "low, 1,953 pairs"]
+pd.DataFrame(rows, columns=columns).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 660 disagreements, $\rho = 0$ and the interval is that from above. The fewer questions the two disagree on, the
-# smaller the variance of the difference. For one pair that was chosen beforehand, 460 disagreements or fewer would be
-# enough. For a pair picked out of 45, only the last row is. (For leading models, correlations [between 0.3 and
-# 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been reported.)
+# smaller the variance of the difference. If the pair had been chosen beforehand, 460 disagreements or fewer would
+# separate the two. Because we picked it from the table, only 100 would. (For leading models, correlations [between 0.3
+# and 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals) have been reported.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What one more seed could change
 #
 # So far only the questions varied. But each experiment was run once, with seed 0, and another [seed](glossary.md#seed)
-# would have given another model. The repository's history hints at how much that matters. In June 2025, 25 experiments
-# were run twice within days, with the same seed, settings and version numbers of the libraries.
+# would have given another model. The repository's history hints at how much that matters: in June 2025, 25 experiments
+# were run twice within days, with the same seed, settings and version numbers.
 #
 # **Predict first.** How much does a score change if nothing is changed?
 
@@ -205,7 +205,8 @@ print(f"so one run has a standard deviation of {one_run:.1f} points")
 # Only 4 of 25 scores stayed the same. A likely reason is that a graphics card adds numbers in an order that varies, and
 # over 5,000 steps the differences in the last digits grow. Another is peft itself, whose development version keeps one
 # number for many commits. Each change is the difference of two runs, so its variance is twice that of one run, which
-# therefore has a standard deviation of $0.6 / \sqrt 2 = 0.4$ points.
+# therefore has a standard deviation of $0.6 / \sqrt 2 = 0.4$ points. (A change of 1.7 points is rare with ±0.6,
+# so the draws below may be too tame.)
 #
 # Another seed also changes the order of the batches and the first values of the adapters, so it should matter more. We
 # draw new scores with 0.4 points and with two guesses.
@@ -226,8 +227,7 @@ for deviation in (0.4, 1, 2):
 # ## A row is not a method
 #
 # The best learning rate differs from method to method, as lesson 15 showed. Yet most experiments use the same default
-# rate, 1e-4. Look at two rows of one method, IA3, one of them at ten times this rate. We picked the pair after seeing
-# the table, so its interval is corrected for all 1,953 pairs.
+# rate, 1e-4. Look at two rows of one method, IA3, one of them at ten times this rate.
 
 # %%
 default = board.learning_rate == 1e-4
@@ -237,9 +237,9 @@ every.loc[chosen].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With ten times the default rate (and less weight decay) IA3 gains 8.7 points, more than lies between places 1 and 25.
-# So a low place may come from settings that do not suit a method, although the default rate suits seven of the first ten
-# rows. When a study tuned the rate of each LoRA variant, their best results were within 1 to 2% of each other ([Lee and
-# others 2026](https://arxiv.org/abs/2602.04998)).
+# So a low place may only mean that the settings did not suit the method. The default rate clearly suits some: seven of
+# the first ten rows use it. When a study tuned the rate of each LoRA variant, their best results were within 1 to 2% of
+# each other ([Lee and others 2026](https://arxiv.org/abs/2602.04998)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## More than one goal: the front
@@ -255,7 +255,7 @@ every.loc[chosen].round(1)
 
 # %%
 def on_front(scores):
-    """Which rows beat all that need less memory; `scores` has shape (draws, rows)."""
+    """Which rows beat all cheaper ones; `scores`: (draws, rows), sorted by memory."""
     best_before = np.maximum.accumulate(scores, axis=1)[:, :-1]
     cheapest = np.ones((len(scores), 1), dtype=bool)
     return np.hstack([cheapest, scores[:, 1:] > best_before])
@@ -288,26 +288,27 @@ axes.set_title("miss-default stays on the front, the most accurate row often doe
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `miss-default` is always on the front: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. (The cheapest
-# row of all is there by definition.) The most accurate row needs 25.6 GB and is there in fewer than half of the draws,
-# because any of the 59 cheaper rows may overtake it. So the table tells you how to save memory, but not how to gain the
-# last points. (The shares are no probabilities: the published scores already contain chance, and seeds would add more.
-# Correlated answers would make them larger, because the rows would rise and fall together.)
+# `miss-default` is always on the front: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. (MiSS trains one
+# matrix for each layer, in place of LoRA's two. The front goes on below the chart: `beft-target-v_proj` has 32%, and the
+# cheapest row, `tinylora-default`, 1%.) The most accurate row needs 25.6 GB and is there in fewer than half of
+# the draws, because any of the 59 cheaper rows may overtake it. So the table tells you how to save memory, but not how
+# to gain the last points. (The shares are no probabilities: the published scores already contain chance, and seeds would
+# add more. Correlated answers would make them larger.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
 #
-# We want to detect a true difference $d$ of one point in 80% of all tests, for one pair that we chose beforehand. The
-# measured difference is above $d - 0.84\,e_{AB}$ in 80% of the tests, and has to be above $1.96\,e_{AB}$ so that the
-# interval excludes zero. So $d$ has to be $1.96 + 0.84 = 2.8$ standard errors. With
+# We want to detect a true difference $d$ of one point in 80% of all tests (the [power](glossary.md#power)), for one pair
+# that we chose beforehand. The measured difference is above $d - 0.84\,e_{AB}$ in 80% of the tests, and has to be above
+# $1.96\,e_{AB}$ so that the interval excludes zero. So $d$ has to be $1.96 + 0.84 = 2.8$ standard errors. With
 # $e_{AB}^2 = 2 p (1 - p) (1 - \rho) / n$ this gives
 #
 # $$n = 2 \, p \, (1 - p) \, (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
 #
 # Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
-# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. Few seeds take Student's $t$ in
-# place of 1.96 and 0.84. In lesson 15 seeds were paired, but the seeds of two papers have nothing in common, so each
-# method adds its $k - 1$ degrees of freedom. We try one $k$ after another.
+# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. With few seeds, Student's $t$
+# replaces 1.96 and 0.84. Two papers share no seeds, so nothing can be paired, and there are $2 (k - 1)$ degrees of
+# freedom. Because $t$ depends on $k$ as well, we try $k = 2, 3, \dots$ until the seeds suffice.
 #
 # **Predict first.** How many questions does one point take, for two models that answer about half of them correctly?
 
@@ -342,9 +343,9 @@ for s in (0.4, 1, 2):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# Your own `intervals` and `seeds_needed` need only numpy, pandas and scipy, so take them along. `tl.audit` does the
-# same in one call. Here are six rows as a paper might print them (invented, with 500
-# test questions), so put in those of a paper that you know. **How many of the 15 pairs can be told apart?**
+# Your own `intervals` and `seeds_needed` need only numpy, pandas and scipy, so take them along. `tl.audit` does the same
+# in one call, and adds ranks and a plan. Here are six invented rows, with 500 test questions, so put in those of a paper
+# that you know. **How many of the 15 pairs can be told apart?**
 
 # %%
 paper = {"full": 0.712, "DoRA": 0.702, "rsLoRA": 0.696}
@@ -357,14 +358,14 @@ audit.table[["name", "value", "low", "high", "rank"]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only the five pairs with the last row can. The other five rows share the rank "tied 1-5". On the command line, the same
-# audit is `python -m tlkit audit table.csv --metric accuracy --items 1319`, and also plans questions and seeds.
+# audit is `python -m tlkit audit table.csv --metric accuracy --items 1319`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What may be concluded
 #
 # | The table shows that … | It does not show … |
 # | --- | --- |
-# | each row of the first third beats each row of the last third. | the order of the first ten. |
+# | as trained, each row of the first third is better than each of the last third. | the order of the first ten. |
 # | the first row is better than each row from place 26 on. | that it is the best, because 24 others may be. |
 # | IA3 gains from other settings. | how good a method is once it is tuned. |
 # | `miss-default` reaches 48.7% with 20.3 GB, and nothing cheaper comes close. | how much another seed would change. |

@@ -11,15 +11,15 @@ for place in (0, 59, 62):
     assert np.allclose(table[["low", "high"]].iloc[place], [100 * interval.low, 100 * interval.high], atol=1e-9)
 assert (table.score[1:10] >= table.low.iloc[0]).sum() == 6
 
-assert not intervals(ends, count=1).separated.any() and not intervals(scores.head(10), count=1).separated.any()
+assert not intervals(ends, n, 1).separated.any() and not intervals(scores.head(10), n, 1).separated.any()
+assert len(scores) * (len(scores) - 1) // 2 == 1953
 assert len(first_ten) == 45 and (every.separated.sum(), len(every), alone) == (1162, 1953, 1522)
 assert not against.separated.iloc[:24].any() and against.separated.iloc[24:].all() and len(against) == 62
 
 assert right.round()[[0, 9]].tolist() == [694, 648]
-assert [round(row[1], 1) for row in rows] == [0, 0.3, 0.5, 0.7] and [row[2] > 0 for row in rows] == [False] + 3 * [True]
-assert abs(rows[0][2] - intervals(ends, count=1).low.iloc[0]) < 0.02 and [row[3] > 0.1 for row in rows] == 3 * [
-    False
-] + [True]
+assert [round(row[1], 2) for row in rows] == [0, 0.3, 0.73, 0.85]
+assert [row[2] > 0 for row in rows] == [False] + 3 * [True] and [row[3] > 0 for row in rows] == 3 * [False] + [True]
+assert abs(rows[0][2] - intervals(ends, n, 1).low.iloc[0]) < 0.02 and round(z_all, 2) == 4.21
 
 assert (june[["seed", "peft", "torch", "transformers"]].nunique() == 1).all()
 assert ((same == 0).sum(), len(same), round(same.abs().max(), 1), round(one_run, 1)) == (4, 25, 1.7, 0.4)
@@ -38,7 +38,9 @@ assert round(difference, 1) == 8.7 and difference > 100 * (p[0] - p[24]) and eve
 
 shares = front.set_index("name").share
 published = front[front.published].name.tolist()
-assert published[-5:] == [
+assert published == [
+    "tinylora-default",
+    "beft-target-v_proj",
     "miss-mini",
     "miss-default",
     "shira-lr_0.0003",
@@ -47,6 +49,7 @@ assert published[-5:] == [
 ]
 assert shares["miss-default"] > 0.999 and shares["miss-mini"] > 0.99 and 0.4 < shares[scores.index[0]] < 0.5
 assert (board.peak_memory_bytes < board.peak_memory_bytes[0]).sum() == 59
+assert (100 * scores[published[:2]]).round().tolist() == [1, 32]
 cheap = front.set_index("name").loc[["miss-default", scores.index[0]]]
 assert cheap.GB.round(1).tolist() == [20.3, 25.6] and round(cheap.accuracy.iloc[0], 1) == 48.7
 
