@@ -60,8 +60,7 @@ def new_model():
 # | "final loss" of the training | 0.0000 |
 # | perplexity of the same block, after training | 116,362,380 |
 #
-# You met the first number in [lesson 3](03_baseline.ipynb). The report's diagnosis is overfitting, because seven blocks
-# are too few.
+# The report's diagnosis is overfitting, because seven blocks are too few.
 #
 # **Which row can overfitting not explain, and which two rows contradict that row?**
 
@@ -73,7 +72,7 @@ print(f"{math.log(254_801) - 4.6157:.1f} nats apart")
 # Overfitting cannot explain the first row, because nothing had been trained yet. Nor does a model with a perplexity of
 # 254,801 write fluent English. The initial loss is nearly that of the same model: the source's `Trainer` logs the mean
 # of five steps, so four updates had lowered it. But had the first loss been 12.4, the other four would average 2.7, and
-# the log gives the next five 3.0. So the model was fine, and the evaluation was not.
+# the log gives the next five a mean of 3.0. So the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline? (One nat is a rule of
 # thumb. `logging_steps=1` logs the first loss.)
@@ -141,12 +140,11 @@ course.claim(
     and (scores["other text, shifted twice"] > 10 * scores["other text"]).all(),
 )
 for name in ("other text", "other text, shifted twice"):
-    untouched, last = scores[name].iloc[[0, -1]]
+    before, after = scores[name].iloc[[0, -1]]
+    gap = abs(math.log(before) - first_loss)
     print(
-        f"{name}: {math.log(untouched) - first_loss:.1f} nats above the first loss",
-        end="",
+        f"{name}: {gap:.1f} nats from the first loss, then {after / before:.1f} times up"
     )
-    print(f" before training, and {last / untouched:.1f} times as high after it")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
@@ -163,17 +161,18 @@ for name in ("other text", "other text, shifted twice"):
 # | text generated before training | words of many languages | the same |
 # | first training losses | none: out of memory | 11.4, 11.4, 13.5 and 12.5 |
 #
-# **The first number is nearly that of symptom 1. Is it the same fault?** Guessing has a perplexity of the size of the
-# vocabulary, for Qwen2 151,936.
+# **The first number is nearly that of symptom 1. Is it the same fault?** A model that guesses has the size of its
+# vocabulary as perplexity, for Qwen2 151,936.
 
 # %%
 torch.manual_seed(0)
 for _ in range(3):
     untrained = AutoModelForCausalLM.from_config(model.config)
-    print(f"random weights: perplexity {perplexity(untrained, held_out):,.0f}", end="")
+    drawn = perplexity(untrained, held_out)
     untrained.lm_head = torch.nn.Linear(192, 4096, bias=False)
     torch.nn.init.kaiming_normal_(untrained.lm_head.weight)  # as Candle does
-    print(f", with a head as in Candle {perplexity(untrained, held_out):,.0f}")
+    candle = perplexity(untrained, held_out)
+    print(f"random weights: {drawn:,.0f}, with a head as in Candle {candle:,.0f}")
 for _ in range(2):
     print(f"pretrained, loaded anew: {perplexity(new_model(), held_out):,.0f}")
 print(f"guessing: {model.config.vocab_size:,}, and for Qwen2 151,936")
@@ -215,7 +214,7 @@ course.claim(
 # The program called Candle's `load` *before* it built the model, so it filled nothing and succeeded.
 #
 # **Check 2, loading:** is the first loss, or the logarithm of the baseline, more than one nat below $\ln$(vocabulary)?
-# If neither is, the model knows nothing. (In symptom 1 the first loss is.)
+# If neither is, the model knows nothing. (In symptom 1 the first loss is, so loading was fine.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: the less is trained, the better
@@ -240,10 +239,9 @@ factors.round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # None did: all four fell to a third, and their order was there after the first epoch. Each strategy loaded the model
 # afresh, so by symptom 2 each began with other random weights, whose losses vary by 0.7 nats, a factor of 2. So the
-# ranking may show four random draws and nothing else.
+# ranking may show nothing but four random draws.
 #
 # **And what are the three parameters?** To freeze the first 12 of 24 layers, the program used the rule `frozen`.
-# The strip shows which parts train.
 
 
 # %%
@@ -378,11 +376,11 @@ runs.round({"seconds": 2, "expected": 2, "GB": 1, "GB with base_model": 1})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The cheap step took 0.1 s longer than its traffic, so we expect that on top in each run. The other three took 4 to 6
-# times as long as expected. On Windows, the driver can move what does not fit the card into main memory, and each step
-# then waits for it.
+# times as long as expected. Our *hypothesis* is that the driver, as it can on Windows, moved what did not fit the card
+# into main memory, and that each step waited for it.
 #
-# That is a *hypothesis*, and the table tests it. Without `base_model` it would fail, because two of the slow runs would
-# fit. With it, exactly the three slow runs exceed the card, and the more they do, the slower they were. So it passed a
+# The table tests this. Without `base_model` the hypothesis would fail, because two of the slow runs would fit. With it,
+# exactly the three slow runs exceed the card, and the more they do, the slower they were. So the hypothesis passed a
 # test, which is no proof. The next test is one line in the source, `del base_model`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -410,12 +408,12 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** Symptom 5 ends with a hypothesis: full fine-tuning was slowed down because it did not fit the card. Which
+# **Quiz.** Symptom 5 ends with a hypothesis: three runs were slowed down because they did not fit the card. Which
 # experiment could show that it is false?
 #
-# - **a** Run both strategies again, on a card with 24 GB.
-# - **b** Run both again on the same card, with five seeds.
-# - **c** Train both ten times as long, on the same card.
+# - **a** Run full fine-tuning and adapter layers again, on a card with 24 GB.
+# - **b** Run all four strategies again on the same card, with five seeds.
+# - **c** Train all four ten times as long, on the same card.
 # - **d** Count the arithmetic once more, with norms and optimizer.
 
 # %%
@@ -431,20 +429,21 @@ course.quiz("quiz16")
 # | `first_loss` | 3.2 | nats, first step of training |
 # | `baseline` | 27.1 | perplexity before training, on text of the same kind |
 # | `parameters` | 134,515,008 | all parameters |
-# | `parts` | [7,080,192, 576] | parameters of "the last two blocks and the final norm" |
+# | `parts` | [7,080,192, 576] | parameters of "the last two blocks, and the first norm of block 0" |
 # | `trained` | 7,080,768 | parameters said to be trained |
 # | `tokens` | 512 | of the test text |
 # | `seeds` | 1 | |
 # | `speedup` | 12.0 | times faster than full fine-tuning |
 #
-# Your function gets such a dictionary and returns the set of all complaints that apply. They name the number that cannot
-# be right; the person who reads them names the fault.
+# Your function gets such a dictionary and returns the set of all complaints that apply. A complaint says that two
+# numbers disagree, and the person who reads it has to find out why.
 #
 # - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
 # - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
-# - `"speed"`: faster than traffic allows, as in symptom 5: 8 bytes for each parameter and 96 for each trained one.
+# - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic,
+#   plus the ratio of the traffic, with 8 bytes for each parameter and 96 more for each trained one.
 
 # %%
 import math

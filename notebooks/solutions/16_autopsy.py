@@ -20,15 +20,15 @@ import tlkit as tl
 # | `seeds` | 1 | |
 # | `speedup` | 12.0 | times faster than full fine-tuning |
 #
-# Your function gets such a dictionary and returns the set of all complaints that apply. A
-# complaint says that two numbers disagree, and the person who reads it has to find out why.
+# Your function gets such a dictionary and returns the set of all complaints that apply. A complaint says that two
+# numbers disagree, and the person who reads it has to find out why.
 #
 # - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
 # - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
-# - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic, plus
-#   the ratio of the traffic, with 8 bytes for each parameter and 96 more for each trained one.
+# - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic,
+#   plus the ratio of the traffic, with 8 bytes for each parameter and 96 more for each trained one.
 
 
 # %%

@@ -84,15 +84,15 @@ QUIZ = Quiz(
     "Which experiment could show that it is false?",
     {
         "a": "Run full fine-tuning and adapter layers again, on a card with 24 GB.",
-        "b": "Run both again on the same card, with five seeds.",
-        "c": "Train both ten times as long, on the same card.",
+        "b": "Run all four strategies again on the same card, with five seeds.",
+        "c": "Train all four ten times as long, on the same card.",
         "d": "Count the arithmetic once more, with norms and optimizer.",
     },
     {
         "a": "yes: everything fits this card. If the ratio stays near 14, memory was not the cause. If it falls to "
         "what arithmetic and memory traffic explain, the hypothesis has passed a test that it could have failed.",
-        "b": "no: five seeds show how much 14.3 varies. Whatever slowed the first run would slow these five as well.",
-        "c": "no: both times become ten times as long, and their ratio stays the same, whatever the cause is.",
+        "b": "no: five seeds show how much 14.3 varies. Whatever slowed the three runs would slow these as well.",
+        "c": "no: all times become ten times as long, and their ratios stay the same, whatever the cause is.",
         "d": "no: this makes the expected ratio more exact, but it is far from 14.3 anyway. The cause stays unknown.",
     },
     right="a",
