@@ -54,13 +54,12 @@ parameter = torch.nn.Parameter(torch.zeros(1_000_000))
 parameter.grad = torch.ones_like(parameter)
 step_by_step = torch.optim.AdamW([parameter], foreach=False)
 step_by_step.step()  # makes the moments
-with Traffic() as traffic:
+with Traffic() as seen:
     step_by_step.step()
-assert round(traffic.moved / 1e6) == 80
-with Traffic() as traffic:
+assert round(seen.moved / 1e6) == 80
+with Traffic() as seen:
     torch.nn.utils.clip_grad_norm_([parameter], 1.0, foreach=False)
-assert round(traffic.moved / 1e6) == 12
-assert 4 + 12 + 80 == 96
+assert round(seen.moved / 1e6) == 12
 last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
 assert last + 45 * 896 == 29_865_088 and round(254.28 / 17.72, 1) == 14.3
 overhead = 17.72 / 140 - traffic["adapter layers"] / 288e9
