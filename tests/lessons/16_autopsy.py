@@ -1,11 +1,7 @@
-from tlkit.evaluation import first_loss_warning
-
 assert scores["other text"].iloc[-1] > 3 * scores["other text"][0]  # it did overfit
 assert scores["seven blocks"].iloc[-1] < 1.3
 assert scores["seven blocks, shifted twice"].iloc[-1] > 5 * scores["seven blocks, shifted twice"][0]
 assert scores["other text, shifted twice"].iloc[-1] > 1.2 * scores["other text, shifted twice"][0]
-assert first_loss_warning(first_loss, math.log(rows[0]["other text, shifted twice"]))
-assert first_loss_warning(first_loss, math.log(rows[0]["seven blocks"])) is None
 
 size = model.config.vocab_size
 torch.manual_seed(1)
@@ -13,15 +9,10 @@ again = [perplexity(AutoModelForCausalLM.from_config(model.config), held_out) fo
 assert size == 4096 and all(size < value < 1.1 * size for value in again)
 assert len({round(value, 2) for value in again}) == 3  # and it differs from draw to draw
 assert 2 < perplexity(untrained, held_out) / size < 3.2  # a factor of e on average
-logits = torch.randn(20, 100_000) * 2**0.5  # as independent as those of a random head
-assert abs(logits.logsumexp(dim=1).mean() - math.log(100_000) - 1) < 0.02
-assert round(math.log(151_936) + 1, 1) == round(math.log(387_789), 1) == 12.9 and round(math.exp(0.7)) == 2
+assert round(math.log(151_936) + 1, 1) == round(math.log(387_789), 1) == 12.9
 assert perplexity(new_model(), held_out) == perplexity(new_model(), held_out) < 200
 
 assert (trained, total, len(left)) == (272_270_208, 630_167_424, 3)
-last_two = ("layers.22.", "layers.23.", "lm_head", "model.norm")
-counted = [p.numel() for name, p in done.named_parameters() if any(part in name for part in last_two)]
-assert (len(counted), sum(counted)) == (26, 165_960_320)  # the report's 26 of 291
 assert not any("layers" in name for name in left)
 
 assert factors.round(1).to_list() == [3.0, 3.1, 3.1, 3.0] and first.is_monotonic_increasing
@@ -65,9 +56,7 @@ assert last + 45 * 896 == 29_865_088 and round(254.28 / 17.72, 1) == 14.3
 overhead = 17.72 / 140 - traffic["adapter layers"] / 288e9
 assert 0.1 < overhead < 0.11 and runs.expected.round(2).tolist() == [0.28, 0.24, 0.22, 0.13]
 assert [round(x) for x in (runs.seconds / runs.expected)] == [6, 6, 4, 1]
-assert (runs["GB with base_model"] > 8 * 2**30 / 1e9).tolist() == [True, True, True, False]
-assert (runs.GB > 8 * 2**30 / 1e9).tolist() == [True, False, False, False]
-assert runs["GB with base_model"].is_monotonic_decreasing and runs.seconds.is_monotonic_decreasing
+assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
 # after: check-math
 assert round(math.exp(4.6157)) == 101 and round(math.log(254_801), 1) == 12.4

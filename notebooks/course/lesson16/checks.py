@@ -26,8 +26,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
     "speed": (
         "the passes go through frozen parameters, too, so traffic shrinks by less than what is trained",
-        "arithmetic and traffic allow this together: 1.5 plus the ratio of the bytes, 8 + 96 for a trained parameter "
-        "and 8 for a frozen one",
+        "it is less than 1.5 plus the ratio of the bytes: 8 + 96 for a trained parameter, and 8 for a frozen one",
     ),
 }
 
@@ -36,8 +35,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "ex16_1",
     "the new report, three sound ones, and others with one fault or several; two have published figures",
     "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
-    "Let P be all parameters and T the trained ones. A full step moves 8P + 96P bytes, and this one 8P + 96T. "
-    "Add 1.5 to the ratio.",
+    "Let P be all parameters and T the trained ones. A full step moves 104P bytes, this one 8P + 96T. Add 1.5.",
     'Start with `complaints = set()`, and add a word where its comparison fails. `"evaluation"` is in an `elif` '
     'behind `"loading"`.',
 )
