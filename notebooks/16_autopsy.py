@@ -142,9 +142,7 @@ course.claim(
 for name in ("other text", "other text, shifted twice"):
     before, after = scores[name].iloc[[0, -1]]
     gap = abs(math.log(before) - first_loss)
-    print(
-        f"{name}: {gap:.1f} nats from the first loss, then {after / before:.1f} times up"
-    )
+    print(f"{name}: check 1 gives {gap:.1f} nats; later {after / before:.1f} times up")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The better the model knows a text by heart, the more certain it is of the *next* token, and the less probability it
