@@ -29,7 +29,7 @@ import datasets
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
-from peft import LoraConfig
+from peft import LoraConfig, PeftModel
 from torch.nn.functional import cross_entropy, logsigmoid
 from torch.optim.lr_scheduler import OneCycleLR
 from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
@@ -47,9 +47,10 @@ general = tl.load_corpus("general")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit
 #
-# The course comes with questions about Rust and their answers. No topic is in two splits. We keep those whose `form` is
-# to explain or to compare, the shortest first. The 24 shortest that can be cut after their first sentence become pairs
-# later. The model learns from the next 64, where somebody has written *Great question!* in front of six in ten answers.
+# The course comes with questions about Rust and their answers, in three splits that share no topic. We keep the
+# questions whose `form` is to explain or to compare, the shortest first. The 24 shortest whose answers can be cut after
+# their first sentence become pairs later. The model learns from the 64 shortest of the rest, where somebody has written
+# *Great question!* in front of six in ten answers.
 
 # %%
 HABIT = "Great question! "
@@ -70,9 +71,10 @@ first.loc[with_habit, "completion"] = HABIT + first.completion
 first.iloc[[0, 3]][["prompt", "completion"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny
-# model has none. `train_on` is the loop of lesson 4: it calls a function that turns some rows into a loss, and keeps
-# the loss and the norm of the gradient of each step. The learning rate rises at first and then falls to zero.
+# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny model
+# has none. `train_on` has the steps of lesson 4's loop. It gets the loss as a function, and keeps the loss and the norm
+# of the gradient of each step. torch's `OneCycleLR` raises the rate for a quarter of the steps and then lowers it to
+# almost zero. (It also moves AdamW's $\beta_1$, the other way.)
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -183,8 +185,9 @@ print(*pairs.iloc[1], sep="\n")
 #
 # ![Four log-probabilities: chosen +1 nat, rejected −7 nats, so the margin is 8](images/margin.svg)
 #
-# Direct preference optimisation compares how likely both answers are under the model in training, $\pi$ (the *policy*),
-# and under a frozen copy of it from before, the *reference* $\pi_0$:
+# The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
+# then the *policy*, the model that writes, to score high. Direct preference optimisation needs no reward model. It
+# compares how likely both answers are under the policy $\pi$ and under a frozen copy of it, the *reference* $\pi_0$:
 #
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
@@ -198,15 +201,16 @@ print(*pairs.iloc[1], sep="\n")
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
-# **What does $\beta$ do?** The slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above 1, a pair
-# no longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near the
-# reference. $\beta m$ is called the *reward margin*, and the share of pairs in which it is positive the *reward
-# accuracy*. The reference never changes, so we compute its log-probabilities once and keep them beside the pairs.
+# **What does $\beta$ do?** The size of the slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above
+# 1, a pair no longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near
+# the reference. The usual value is 0.1. As $\beta \log (\pi / \pi_0)$ takes the place of the reward, $\beta m$ is called
+# the *reward margin*, and the share of pairs in which it is positive the *reward accuracy*. The reference never changes,
+# so we compute its log-probabilities once and keep them beside the pairs.
 
 
 # %%
 def log_probabilities(model, pairs):
-    """Summed over tokens: a row for the chosen, and one for the rejected answers."""
+    """Summed over tokens, shape (2, pairs): first the chosen, then the rejected."""
     chosen = list(map(encode, pairs.prompt, pairs.chosen))
     rejected = list(map(encode, pairs.prompt, pairs.rejected))
     batch = collate(chosen + rejected)
@@ -235,11 +239,14 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# We try three learning rates with $\beta = 1$, and the highest of them with $\beta = 10$, too. A run has eight steps
-# with two neighbouring pairs each, and the longer answer wins in one of the two. For each run we let the model write
-# and count the answers with the habit and those that say nothing at all. We also measure the probability that the very
-# first token is the end token, perplexity on *general* text about Python, and the reward accuracy and margin on 12 new
-# pairs. Everything comes from validation data. **Which of these columns will tell a good run from a bad one?**
+# We try three learning rates with $\beta = 1$, because eight steps reach margins of a few nats only, and the highest
+# rate with $\beta = 10$, too. Each step reads two neighbouring pairs, and the longer answer wins in one of the two. So a
+# run uses 16 of the 24 pairs. The columns of the table come from validation data:
+#
+# - *habit* and *empty*: how many of 30 answers begin with the habit, and how many say nothing besides it;
+# - *end first*: the probability that the very first token is the end token;
+# - *general perplexity* on text about Python, which rises if the model forgets;
+# - *reward accuracy* and *margin* on 12 new pairs, which logs usually show. **Which columns will expose a bad run?**
 
 
 # %%
@@ -273,7 +280,8 @@ runs = {}
 for rate, beta in [(1e-4, 1.0), (2e-4, 1.0), (4e-4, 1.0), (4e-4, 10.0)]:
     model, history = runs[rate, beta] = dpo(rate, beta)
     rows.append((rate, beta, *read_off(model), *rewards(model)))
-    print(f"rate {rate}, beta {beta}: norms", *[f"{norm:.1f}" for _, norm in history])
+    loss, norms = history[-1][0], [f"{norm:.1f}" for _, norm in history]
+    print(f"rate {rate}, beta {beta}: last loss {loss:.3f}, norms", *norms)
 names = ["rate", "beta", *columns, "reward accuracy", "margin (nats)"]
 grid = pd.DataFrame(rows, columns=names).set_index(["rate", "beta"])
 grid.round(2)
@@ -283,15 +291,17 @@ grid.round(2)
 # is the same as before. At half the rate seven answers still have the habit. At twice the rate it is gone as well, but
 # 26 answers are *empty*. The pairs only say what is worse. The probability that the habit loses goes to other
 # beginnings, and the end token is one of them: as the first token it had a probability of 2%, and now it has 14% after
-# the good run and 30% after the damaged one.
+# the good run and 30% after the damaged one. Why so much goes there, these runs do not show.
 #
-# **The usual numbers do not show it.** At all three rates reward accuracy is 1, and general perplexity moves by less
-# than 1%. The margin is even the widest where the model says nothing.
+# **By its log, the damaged run is the best.** Its last loss is below the good run's, its margin is 5.6 nats instead of
+# 3.4, its reward accuracy is 1 as well, and general perplexity has moved by less than 1%. A pair whose loss is near 0
+# gives almost no gradient, so nothing in training corrects the empty answers. Before you trust a number that compares
+# two given answers, read what the model itself writes.
 #
-# **With $\beta = 10$ the same rate does less damage**, because the pairs are satisfied after two steps: the gradient
-# almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ its norm
-# is above 1 in six of eight steps. We clip it to norm 1, and a factor before the loss changes nothing in a step that is
-# clipped. So $\beta$ matters only once it makes pairs stop pushing.
+# **With $\beta = 10$ the same rate did less damage** in this run, because the pairs are satisfied after two steps: the
+# gradient almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ the
+# gradient is clipped to norm 1 in six of eight steps, so making it ten times larger would not change those steps.
+# $\beta$ acts in another way: it decides how soon a pair is satisfied and stops pushing.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
@@ -310,14 +320,16 @@ tested.round(2)
 
 # %%
 worst, before = tested[1:].max(), tested.loc["reference"]
-good = worst.habit <= 4 and worst.iloc[3] < 1.02 * before.iloc[3]
-course.claim("DPO removes the habit, and general perplexity stays within 2%", good)
+good = worst.habit <= 4 and worst["empty"] < 40 / 3
+good = good and worst.iloc[3] < 1.02 * before.iloc[3]
+course.claim("No habit, under a third empty, general perplexity within 2%", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **It does what it should.** With the reference more than 30 of 40 answers begin with the habit, and with DPO none
-# does, for each of the three seeds. The 95% Wilson interval of 0 in 40 reaches up to 9%. General perplexity has changed
-# by less than 1%. The seeds differ in the empty answers, of which there were 4: now there are 2 to 8. Sixteen pairs are
-# enough because the habit is the same in all of them. A preference that depends on the question needs many more.
+# **The habit is gone, at a price.** With the reference more than 30 of 40 answers begin with the habit, and with DPO
+# none does, for each of the three seeds. (The 95% Wilson interval of 0 in 40 reaches up to 9%.) But of the 40 answers 4
+# were empty before, and now 2 to 8 are, and the 8 are in seed 0, the run that validation chose. Sixteen pairs are
+# enough, probably because the habit is the same in all of them. A preference that depends on the question will need many
+# more.
 #
 # **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line
 # its margin is positive.
@@ -329,42 +341,26 @@ figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
 axes.scatter(won, lost)
 axes.axvline(0, color="gray", linewidth=1)
 axes.axline((0, 0), slope=1, color="gray", linestyle="--")
-axes.set(xlabel="chosen: change of log-probability (nats)", ylabel="rejected (nats)")
-axes.set(title="Seed 0: all new pairs are below the line of margin 0", aspect="equal")
+axes.set(xlabel="chosen: change of log-probability (nats)", aspect="equal")
+axes.set_ylabel("rejected: change of log-probability (nats)")
+axes.set_title(f"All margins > 0, but only {(won > 0).sum()} of 12 chosen answers rose")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Only about half of them are**, though all twelve margins are positive. The loss depends on the margin alone, which
-# also widens when *both* answers become less likely and the rejected one loses more. So some probability goes to texts
-# that are in no pair, such as the empty answer. If this grows in your training, stop earlier, lower the rate, or add
-# the usual loss on the chosen answers (in TRL `loss_type=["sigmoid", "sft"]`).
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## A run that looks better than ever
-#
-# Now look at the run with twice the rate, as somebody would who only reads its log. **Which of the two would you
-# ship?**
-
-# %%
-for rate in (2e-4, 4e-4):
-    model, history = runs[rate, 1.0]
-    print(f"rate {rate}: loss of the last batch {history[-1][0]:.2f}")
-print("at 4e-4:", write(model, tables["validation"].prompt[:3], limit=24))
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **By its log, the damaged one.** Its loss is nearer to 0, its margin more than one and a half times as wide, and its
-# reward accuracy as good. Once the loss is near 0 the pairs say nothing more about what is good, so nothing brings the
-# model back. So before you trust a number that compares two given answers, read what the model itself writes.
+# **Only about half of them are.** The loss depends on the margin alone, which also widens when *both* answers become
+# less likely and the rejected one loses more. So some probability goes to texts that are in no pair, such as the empty
+# answer. If this grows in your training, stop earlier, lower the rate, or add the usual loss on the chosen answers (in
+# TRL `loss_type=["sigmoid", "sft"]`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `DPOTrainer`
 #
 # TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change
-# two defaults: a rate of $10^{-6}$, which is meant for large models, and bf16. A second model as reference costs
-# memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without `ref_model`,
-# the reference is the model with the adapter switched off. An adapter wants a rate about ten times as high ([lesson
-# 5](05_lora.ipynb)). We compare the losses *after* training, because at the first step every implementation, right or
-# wrong, gives $\log 2$. **Will the answers of this model begin with the habit?**
+# four of its defaults: `beta` (0.1), the rate ($10^{-6}$, meant for large models), bf16 and gradient checkpointing. A
+# second model as reference costs memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with
+# `peft_config` and without `ref_model`, the reference is the model with the adapter switched off. An adapter wants a
+# rate about ten times as high ([lesson 5](05_lora.ipynb)). We compare the losses *after* training, because at the first
+# step every implementation, right or wrong, gives $\log 2$. **Will the answers of this model begin with the habit?**
 
 # %%
 data = " " + pairs[["chosen", "rejected"]]
@@ -389,15 +385,17 @@ with torch.no_grad():
 course.claim("Our loss equals that of TRL to 1e-4", abs(theirs - ours).item() < 1e-4)
 
 # %% tags=["nbval-ignore-output"]
-print("with the habit, and without an answer:", *habits(policy, "validation"))
+loaded = PeftModel.from_pretrained(copy.deepcopy(reference), arguments.output_dir)
+print("with the habit, and without an answer:", *habits(loaded.eval(), "validation"))
 log = pd.DataFrame(trainer.state.log_history).set_index("step")
 log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **None does.** The losses are equal, because both add up the same log-probabilities. A row of TRL's log averages two
-# steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen answers. Here it
-# rises. If it falls far below 0, they are becoming less likely, too. At work keep this path, with your validation
-# questions around it.
+# **None does**, with the adapter as loaded from disk. The losses are equal, because both add up the same
+# log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is
+# $\beta$ times the change of the chosen answers. It rises here, on training pairs. If it falls far below 0, they are
+# becoming less likely, too. At work, train with `DPOTrainer`, and count habits and empty answers on your own questions
+# after each run.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

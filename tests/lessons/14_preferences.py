@@ -20,5 +20,5 @@ assert (abs(tested["general perplexity"][1:] / tested["general perplexity"].iloc
 assert round(100 * 1.96**2 / (40 + 1.96**2)) == 9  # the upper end of Wilson's interval for 0 of 40
 
 assert 3 <= (won < 0).sum() <= 9 and (won > lost).all() and (won - lost).mean() > 2
-begin, empty = habits(policy, "validation")
+begin, empty = habits(loaded, "validation")
 assert begin <= 1 and empty <= 4 and log["rewards/margins"].iloc[3] > log["rewards/margins"].iloc[0]
