@@ -192,11 +192,10 @@ print(*pairs.iloc[1], sep="\n")
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
 #
-# $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid
-# function. An answer's log-probability is the sum over its tokens. In a batch of two pairs the *margin* $m$ has shape
-# (2,), one for each pair, and the loss is the mean over them. The margin says how much more the log-probability of the
-# chosen answer has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx
-# 0.69$.
+# $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid. An
+# answer's log-probability is the sum over its tokens. In a batch of two pairs the *margin* $m$ has shape (2,), one for
+# each pair, and the loss is the mean over them. The margin says how much more the log-probability of the chosen answer
+# has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With it only the *change* counts.
@@ -394,8 +393,7 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 # **None does**, with the adapter as loaded from disk. The losses are equal, because both add up the same
 # log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is
 # $\beta$ times the change of the chosen answers. It rises here, on training pairs. If it falls far below 0, they are
-# becoming less likely, too. At work, train with `DPOTrainer`, and count habits and empty answers on your own questions
-# after each run.
+# becoming less likely, too. At work, count habits and empty answers after each run.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
