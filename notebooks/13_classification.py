@@ -394,7 +394,7 @@ for i, question in enumerate(questions):
 # ## Key ideas
 #
 # - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation:
-#   here it was worth 19 points, and one untuned epoch of LoRA none that we could measure.
+#   here it was worth 19.5 points, and one untuned epoch of LoRA none that we could measure.
 # - The same architecture with random weights shows what pretraining is worth. A bag of words, which costs a second,
 #   shows whether you need it: here with 32 labels, and not with 256.
 # - Give an accuracy its Wilson interval, and compare two methods by the texts that only one of them gets right.
