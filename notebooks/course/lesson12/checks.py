@@ -1,69 +1,96 @@
-"""A real model: how options are scored."""
+"""A real task: what a program can see of a wrong answer, and what constrained decoding cannot do."""
 
-from collections.abc import Callable
-from statistics import fmean
+import re
+from functools import partial
 
-from course.exercises import Quiz, Wrong, called, exercise, kind
+from course.exercises import Quiz, Wrong, function_exercise, kind
 
-CASES = (
-    [[-1.0, -1.0], [-0.5, -0.6, -0.5, -0.4, -0.6]],
-    [[-2.0], [-3.0, -0.1], [-1.6, -1.6, -1.6, -1.9]],
-    [[-0.7, -0.9], [-0.1, -4.0, -0.1], [-0.9, -0.8], [-3.0]],
-    [[-0.3, -0.3], [-0.4]],
-)
+GOOD = {"crate": "tokio", "version": "1.4", "system": "Debian 12", "kind": "crash"}
 
 
-def _highest(score) -> Callable:
-    """A function that gives the place of the option with the highest score."""
-    return lambda options: max(range(len(options)), key=lambda place: score(options[place]))
+def _unsupported(answer, report, *, before=r"(?<!\d)(?<!\d\.)", after=r"(?!\d|\.\d)", escape=re.escape, **options):
+    """The copied fields without a source in the report; the options make it wrong, each as somebody does."""
+    fields = options.get("fields", ("version", "system"))
+    flags = re.IGNORECASE * options.get("any_case", False)
+    missing = []
+    for field in fields:
+        value = answer[field]
+        if value is None:
+            missing += [field] * options.get("nulls", False)
+        elif not re.search(before + escape(value) + after, report, flags):
+            missing.append(field)
+    return missing
 
 
-MISTAKES = {
-    "the log-probabilities are added up, so a long option loses because it is long.": _highest(sum),
-    "only the best token of each option decides.": _highest(max),
-    "only the worst token of each option decides.": _highest(min),
-    "only the first token of each option decides.": _highest(lambda option: option[0]),
-    "the least likely option is chosen.": _highest(lambda option: -sum(option) / len(option)),
-    "the places are counted from 1; count from 0.": lambda options: 1 + _highest(fmean)(options),
-}
+def _cases():
+    for story, report, changes in (
+        ("for a report that names both", "On Debian 12 tokio 1.4 hangs.", {}),
+        ("for a version that stands nowhere", "On Debian 12 tokio hangs since 1.38.", {}),
+        ("for a version that is the beginning of another", "Since Tuesday tokio 1.40.0 hangs on Debian 12.", {}),
+        ("for a version that lacks its last number", "Since Tuesday tokio 1.4.2 hangs on Debian 12.", {}),
+        ("for a version inside another", "Debian 12, tokio 0.1.4 hangs.", {}),
+        ("for a version at the end of a sentence", "Debian 12. It hangs with tokio 1.4. Help!", {}),
+        ("for a version with a v", "tokio v1.4 on Debian 12: hangs.", {}),
+        ("for a version of which the dot is a digit", "tokio 124 hangs on Debian 12.", {}),
+        ("for a system that is written otherwise", "debian 12, tokio 1.4: hangs", {}),
+        ("for null", "It hangs.", {"version": None, "system": None}),
+        ("for a crate that the report spells otherwise", "actix_web 1.4 hangs. Debian 12.", {"crate": "actix-web"}),
+    ):
+        yield story, GOOD | changes, report
 
 
-@exercise(
+def _names(given, *_):
+    if isinstance(given, str | dict) or not isinstance(given, list | set | tuple | frozenset):
+        raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
+    if not all(isinstance(name, str) for name in given):
+        raise Wrong("each entry is to be the name of a field.")
+    return sorted(given)
+
+
+unsupported = function_exercise(
     "ex12_1",
-    "the place that is returned for four sets of options of different lengths",
-    "Adding up log-probabilities makes every further token a cost. Divide by something.",
-    "`options.index` finds a list; you want the place of the highest mean.",
-    mistakes=MISTAKES,
+    "the fields that your function names for eleven answers and reports",
+    "`value in report` is nearly right. For which version does it say yes, although another one stands there?",
+    r"In a regular expression `(?<!\d)` says that no digit stands before, and `(?!\d|\.\d)` that neither a digit nor a "
+    "dot with a digit follows.",
+    r"Put `re.escape(value)` between the two, since a dot in a pattern stands for any character. `(?<!\d\.)` is needed, "
+    "too.",
+    right=_unsupported,
+    cases=_cases,
+    mistakes={
+        "1.4 is a part of another version there, which does not support it.": partial(
+            _unsupported, before="", after=""
+        ),
+        "a dot at the end of a sentence is no part of a version.": partial(_unsupported, after=r"(?![\d.])"),
+        "a digit stands before it, so this is another version.": partial(_unsupported, before=r"(?<!\d)"),
+        "a version may have a v before it.": partial(_unsupported, before=r"(?<![\w.])"),
+        "a dot in a pattern stands for any character: use `re.escape`.": partial(_unsupported, escape=str),
+        "letter by letter means that capitals count.": partial(_unsupported, any_case=True),
+        "null needs no source.": partial(_unsupported, nulls=True),
+        "the crate is not copied letter by letter, so leave it out.": partial(
+            _unsupported, fields=("crate", "version", "system")
+        ),
+    },
+    read=_names,
+    alike=lambda given, other: given == sorted(other),
 )
-def choice(answer: object) -> None:
-    """Judge a function that chooses an option by its mean log-probability per token."""
-    places = []
-    for options in CASES:
-        place = called(answer, [list(option) for option in options])
-        if isinstance(place, bool) or not hasattr(place, "__index__"):
-            raise Wrong(f"a place, counted from 0, is asked for, and your function returns {kind(place)}.")
-        places.append(int(place))
-    results = ((why, [mistake(options) for options in CASES]) for why, mistake in MISTAKES.items())
-    if places != [_highest(fmean)(options) for options in CASES]:
-        otherwise = "another option than the one with the highest mean is chosen."
-        raise Wrong(next((why for why, wrong in results if places == wrong), otherwise))
 
 
 QUIZ = Quiz(
     "quiz12",
-    "After fine-tuning on passages about Rust, perplexity on held-out Rust passages is half of what it was. What "
-    "does this show by itself?",
+    "A colleague uses constrained decoding, so that every answer is valid JSON with the four fields and one of the six "
+    "kinds. What does this ensure?",
     {
-        "a": "The model knows more about Rust than before.",
-        "b": "The model predicts text of this kind better than before.",
-        "c": "The model writes better answers about Rust than before.",
-        "d": "The model has forgotten nothing.",
+        "a": "That the values are right, because wrong ones can no longer be written.",
+        "b": "That a program can read every answer; how many are right has to be measured as before.",
+        "c": "That the model needs neither examples nor fine-tuning.",
+        "d": "Nothing, because the model could write valid JSON anyway.",
     },
     {
-        "a": "Not by itself: style and vocabulary alone can halve perplexity. Questions about facts would show it.",
-        "b": "Yes. That is what perplexity measures, and vocabulary and style are a large part of it.",
-        "c": "Perplexity looks at text that somebody else wrote. To judge the model's own text, read it.",
-        "d": "What is forgotten shows on other text, such as the general one, and in other questions.",
+        "a": "No: a version that stands nowhere in the report has the right form, too.",
+        "b": "Yes. It settles the form, and the form only. Exact match by field says what the values are worth.",
+        "c": "No: untouched, the model then fills the right form with values of poor quality.",
+        "d": "No: it ensures that no answer has to be thrown away, which no amount of training promises.",
     },
     "b",
 )

@@ -61,8 +61,8 @@ WRONG = {
         (lambda train, test, n: len(test), "a list of positions is asked for"),
     ],
     "ex12_1": [
-        (lambda options: max(options), "a place, counted from 0"),
-        (lambda options: 0, "another option"),
+        (lambda answer, report: "version", "a list of names is asked for"),
+        (lambda answer, report: [True], "the name of a field"),
     ],
     "ex13_1": [
         (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
