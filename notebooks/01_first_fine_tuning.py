@@ -268,7 +268,7 @@ course.claim(
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Does it work with a larger model?** The same code adapts SmolLM2-135M-Instruct, which has 33 times as many
-# parameters. [Lesson 12](12_a_real_model.ipynb) says how to fetch it. Then write
+# parameters. [Lesson 12](12_a_real_task.ipynb) says how to fetch it. Then write
 # `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a larger model
 # needs smaller moves, and run the page from the top. Here is a record of its answers.
 

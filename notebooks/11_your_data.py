@@ -415,7 +415,7 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # made another token more likely made this one less likely. The loss cannot show it, because it leaves out exactly the
 # tokens that are wrong. One line of `check_batch` finds this fault before the first step.
 #
-# The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_model.ipynb)
+# The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_task.ipynb)
 # takes a larger one. At work, TRL's `SFTTrainer` applies the template and masks the prompt by itself if each row has a
 # `prompt` and a `completion` that are lists of messages. (It also learns the line break after the end token, which is
 # harmless. If they are plain strings, it applies no template.) Given `messages`, it also learns the questions.
@@ -478,4 +478,4 @@ course.check("ex11_1", leaks)
 
 # %% [markdown]
 # Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·
-# Next: [12 · A real model](12_a_real_model.ipynb)
+# Next: [12 · A real task](12_a_real_task.ipynb)

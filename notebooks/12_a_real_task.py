@@ -35,6 +35,7 @@ import numpy as np
 import pandas as pd
 import torch
 from peft import LoraConfig
+from scipy.stats import binomtest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.trainer_callback import PrinterCallback
 from trl import SFTConfig, SFTTrainer
@@ -85,14 +86,13 @@ def score(text, completion):
     return {"valid": bool(answer), **right, "exact": all(right.values())}
 
 
-def wilson(share, count, z=1.96):
-    """The 95% interval of a share of `count` reports."""
-    middle = (share + z**2 / count / 2) / (1 + z**2 / count)
-    half = np.sqrt(share * (1 - share) / count + (z / count) ** 2 / 4)
-    return middle - z * half / (1 + z**2 / count), middle + z * half / (1 + z**2 / count)
+def interval(right, count):
+    """The 95% Wilson interval of a share, in percent."""
+    limits = binomtest(round(right), count).proportion_ci(method="wilson")
+    return 100 * limits.low, 100 * limits.high
 
 
-print("48 of 96: {:.0%} to {:.0%}".format(*wilson(0.5, 96)))
+print("48 of 96: {:.0f} to {:.0f}%".format(*interval(48, 96)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The [Wilson interval](glossary.md#wilson-interval) says how far a share may be off because only 96 reports were
@@ -154,13 +154,13 @@ pd.DataFrame({name: table.mean() for name, table in rules.items()}).round(2).T
 
 # %%
 path = tl.fetched_folder("smollm2-135m-instruct")  # a hub id works here, too
-tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
-model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
-TASK = (
-    "Answer with JSON: crate, version, system (the operating system), kind (crash, "
-    "wrong result, compile error, slow, documentation, feature request). null if not "
-    "given."
-)
+if path is None:
+    print(
+        "SmolLM2 is not on this machine: you see recorded answers, and nothing trains."
+    )
+else:
+    tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
 
 
 def conversation(report, task, examples=()):
@@ -180,26 +180,43 @@ def write(model, conversations, limit=48):
     return tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
 
 
+runs = pd.read_csv(folder / "runs/runs.csv").set_index("run")
+answers = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
+
+
+def recorded(run, split="test"):
+    """The answers of a recorded run, by report."""
+    of_run = answers[(answers.run == run) & (answers.split == split)]
+    return of_run.set_index("id").answer
+
+
 # %% tags=["nbval-ignore-output"]
-report = validation.prompt.iloc[2]
+TASK = (
+    "Answer with JSON: crate, version, system (the operating system), kind (crash, "
+    "wrong result, compile error, slow, documentation, feature request). null if not "
+    "given."
+)
+report = test.prompt.iloc[0]
 examples = list(train.filter(regex="t074|t161|t049", axis=0).itertuples())
-asked = [conversation(report, TASK), conversation(report, TASK, examples)]
-print(report)
-for text in write(model, asked):
-    print("->", text)
+if path:
+    asked = [conversation(report, TASK), conversation(report, TASK, examples)]
+    texts = write(model, asked)
+else:
+    texts = [recorded(f"{way}-0-0-0-0-test").iloc[0] for way in ("untouched", "shown3")]
+print(report, *texts, sep="\n\n-> ")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the instruction alone the model chats about the report, and with three examples it answers in their form. Look at
-# where its values come from: TODO
-
-# %% [markdown] slideshow={"slide_type": "slide"}
+# With the instruction alone the model chats about the report. With three examples it answers in their form, which is
+# what examples in a prompt are good at. But look where its values come from: the crate and the system of the second
+# answer are those of an example, and this report names others.
+#
 # ## Fine-tune it
 #
 # A tuned model needs no long instruction, because the training data say what to do. So each row is a short system
 # message, the report, and the answer. TRL's `SFTTrainer` applies the chat template, builds labels with -100 everywhere
 # but in the answer, pads, and trains: it is what you wrote by hand in [lesson 11](11_your_data.ipynb).
 #
-# To keep the live run short, we train once on the 64 shortest reports, in 16 steps of four, and put
+# To keep the live run short, we train once on the 64 shortest reports, in 32 steps of two, and put
 # [adapters](glossary.md#adapter) into the upper 15 of the 30 blocks only. Below the lowest adapter there is nothing to
 # train, so backpropagation stops there ([lesson 7](07_freezing.ipynb)).
 
@@ -216,58 +233,222 @@ rows = datasets.Dataset.from_list(
     ]
 )
 arguments = SFTConfig(
-    tempfile.mkdtemp(), per_device_train_batch_size=4, max_steps=16, learning_rate=5e-3,
+    tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=32, learning_rate=2e-3,
     lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1, use_cpu=True, bf16=False,
     gradient_checkpointing=False, save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
 upper = r".*layers\.(1[5-9]|2\d)\..*_proj"  # every linear layer of blocks 15 to 29
-trainer = SFTTrainer(
-    model,
-    arguments,
-    train_dataset=rows,
-    processing_class=tokenizer,
-    peft_config=LoraConfig(r=8, lora_alpha=16, target_modules=upper),
-)
-trainer.remove_callback(PrinterCallback)
-trainer.model.print_trainable_parameters()
-batch = trainer.data_collator([trainer.train_dataset[0]])
-print("read:", tokenizer.decode(batch["input_ids"][0]))
-print("learned:", tokenizer.decode(batch["labels"][0][batch["labels"][0] != -100]))
+adapters = LoraConfig(r=8, lora_alpha=16, target_modules=upper)
+if path:
+    trainer = SFTTrainer(
+        model,
+        arguments,
+        train_dataset=rows,
+        processing_class=tokenizer,
+        peft_config=adapters,
+    )
+    trainer.remove_callback(PrinterCallback)
+    batch = trainer.data_collator([trainer.train_dataset[0]])
+    ids, labels = batch["input_ids"][0], batch["labels"][0]
+    print("read:", tokenizer.decode(ids))
+    print("learned:", tokenizer.decode(labels[labels != -100]))
 
-# %% tags=["nbval-ignore-output"]
-trainer.train()
-losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-print("loss:", ", ".join(f"{loss:.2f}" for loss in losses))
+# %%
+if path:
+    trainer.train()
+    losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    figure, axes = plt.subplots(figsize=(6, 2))
+    axes.plot(losses)
+    axes.set(xlabel="step", ylabel="loss, nats")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Now it answers 24 validation reports, of all lengths, in one batch. **Which of the four fields will it have learned?**
 
 # %% tags=["nbval-ignore-output"]
-tuned = trainer.model.eval()
 some = validation.iloc[::3][:24]
-written = write(tuned, [conversation(report, TUNED) for report in some.prompt])
-live = scores_of(written, some)
-print("\n".join(written[:3]))
-live.mean().round(2).to_frame("your model, 24 reports").T
+if path:
+    tuned = trainer.model.eval()
+    texts = write(tuned, [conversation(report, TUNED) for report in some.prompt])
+else:
+    texts = recorded("lora-285-72-0.001-0-renamed-validation-test", "validation")[
+        some.index
+    ]
+print(*texts[:3], sep="\n")
+scores_of(texts, some).mean().round(2).to_frame("24 reports").T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## All ways on the whole test
 #
-# The live run was short, so we compare recorded runs (`data/build/record_tickets.py`: TRL's labels, adapters of rank 16
-# in all blocks, and each of the 285 reports read once). Rates were chosen by the loss on validation reports, and then
-# every way answered the 96 test reports once.
+# The live run was short, so the ways are compared by recorded runs (`data/build/record_tickets.py`). There the adapters
+# have rank 16 and sit in all 30 blocks, and the model reads 285 reports twice, half of them with another crate, version
+# and system put in: 20 minutes on one core. The rate was chosen by the loss on validation reports, three seeds were
+# trained, and then every way answered the 96 test reports once.
 
 # %%
-runs = pd.read_csv(folder / "runs/runs.csv").set_index("run")
-answers = pd.read_csv(folder / "runs/answers.csv").query("split == 'test'")
-by_run = {
-    name: scores_of(part.set_index("id").loc[test.index].answer, test)
-    for name, part in answers.groupby("run")
-}
-main = runs.query("method == 'lora' and examples == 285 and steps == 36 and not renamed")
-ways = {"instruction": by_run["untouched-0-0-0-0-test"], "rule": rules["test"]}
-for count in (1, 3, 5):
-    ways[f"{count} in the prompt"] = by_run[f"shown{count}-0-0-0-0-test"]
-ways["fine-tuned"] = sum(by_run[name].astype(float) for name in main.index) / len(main)
-shares = pd.DataFrame({name: table.mean() for name, table in ways.items()})
+tuned_runs = runs.index[(runs.examples == 285) & (runs.steps == 72)]
+named = {"instruction": ["untouched-0-0-0-0-test"]}
+named |= {f"{n} in the prompt": [f"shown{n}-0-0-0-0-test"] for n in (1, 3, 5)}
+named |= {"tuned": list(tuned_runs)}
+ways = {"rule": rules["test"].astype(float)}
+for way, names in named.items():  # the share of runs in which a field is right
+    of_seeds = [scores_of(recorded(name)[test.index], test) for name in names]
+    ways[way] = sum(table.astype(float) for table in of_seeds) / len(names)
+shares = pd.DataFrame({way: table.mean() for way, table in ways.items()}).T
 (100 * shares).round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# TODO ways
+
+# %%
+seconds = {"rule": 0.001} | {
+    way: runs.answer_seconds[names].mean() for way, names in named.items()
+}
+figure, axes = plt.subplots(figsize=(7, 3.2))
+for way, share in shares.exact.items():
+    low, high = interval(share * len(test), len(test))
+    axes.vlines(seconds[way], low, high, color="lightgrey")
+    axes.scatter(seconds[way], 100 * share, label=way)
+axes.set(
+    xscale="log", xlabel="processor seconds for an answer", ylabel="exact match, %"
+)
+axes.legend(frameon=False)
+
+# %%
+picks = np.random.default_rng(0).integers(0, len(test), (4000, len(test)))
+lower = {}
+for other in ("3 in the prompt", "rule"):
+    gaps = 100 * (ways["tuned"].exact - ways[other].exact).to_numpy()
+    lower[other], upper = np.quantile(gaps[picks].mean(1), [0.025, 0.975])
+    print(
+        f"tuned minus {other}: {gaps.mean():+.0f} points ({lower[other]:.0f} to {upper:.0f})"
+    )
+course.claim("The tuned model beats the prompt and the rule", min(lower.values()) > 0)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# TODO differences
+#
+# ## How many examples, and which method?
+#
+# The same recipe was trained on 10, 30 and 100 reports, three seeds each, with fewer steps where there is less to read.
+
+# %%
+trained = answers[answers.split == "test"].merge(runs, on="run").query("steps > 0")
+by_size = trained.groupby(["method", "examples", "steps"])[["valid", *FIELDS, "exact"]]
+(100 * by_size.mean()).round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# TODO sizes, methods, forgetting
+#
+# ## Read the errors
+#
+# A share does not say what to do next, but wrong answers do. These are answers to validation reports, because whoever
+# reads the errors of the test will soon tune for them. **Sort them: is a value copied from the wrong place, changed
+# while copying, or misjudged?**
+
+# %%
+texts = recorded(tuned_runs[0], "validation")[validation.index]
+for key, label in validation.completion.map(json.loads)[:20].items():
+    given = parse(texts[key])
+    wrong = [
+        f"{f}: {given.get(f)!r} for {label[f]!r}"
+        for f in FIELDS
+        if given.get(f) != label[f]
+    ]
+    if wrong:
+        print(key, *wrong, sep="  ")
+
+# %%
+kinds = pd.DataFrame({"label": validation.completion.map(parse).str["kind"]})
+kinds["answer"] = texts.map(parse).str["kind"]
+pd.crosstab(kinds["label"], kinds["answer"])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# TODO errors
+#
+# ## Let code check what code can check
+#
+# Some errors need no label to be seen. Version and system are copied, so each must stand in the report, letter by
+# letter; exercise 12.1 writes this check, and reports that fail it can go to a person. It cannot see a value that was
+# copied from the wrong place.
+#
+# *Constrained decoding* goes further on the side of form. At each step it allows only those tokens that keep the answer
+# within a given JSON schema, so every answer is valid and every kind one of the six (libraries: Outlines, XGrammar;
+# servers have it as `response_format`). It cannot make a value right.
+#
+# ## Prompt, tune, or neither?
+#
+# - **Prompt first**, with the largest model you may use. It needs no labels, only a test set. Every request pays for
+#   its examples: here 414 tokens instead of 122.
+# - **Write a rule** where a field has a fixed form and you know the writers. Nothing is cheaper, and it never invents a
+#   value.
+# - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
+#   too slow or not allowed to leave the house. A small tuned model runs on your own machine.
+# - **Do neither** while two people who label the same reports disagree. Then the task is not defined yet.
+#
+# ## Your model, your report
+#
+# Change the text below and run the cell again.
+
+# %% tags=["nbval-ignore-output"]
+mine = """hi, since i moved to fedora 41 the csv crate drops the last row of my file,
+no error at all. 1.3.1, rustc 1.82"""
+if path:
+    print(write(tuned, [conversation(mine, TUNED)])[0])
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Key ideas
+#
+# - Measure every way on the same held-out reports, by field and with intervals, and let a simple rule go first.
+# - Examples in a prompt teach the form. Fine-tuning also teaches where the values are; judging takes more data or a
+#   larger model.
+# - A wrong value in the right form is still wrong: check by code what code can check, and have a person read the rest.
+#
+# ## Further reading
+#
+# - E. Hu et al., [LoRA: Low-Rank Adaptation of Large Language Models](https://arxiv.org/abs/2106.09685), 2021
+# - B. Willard and R. Louf, [Efficient Guided Generation for Large Language Models](https://arxiv.org/abs/2307.09702),
+#   2023: how constrained decoding works
+# - C. Zhou et al., [LIMA: Less Is More for Alignment](https://arxiv.org/abs/2305.11206), 2023: how far a thousand good
+#   examples carry a large model
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Exercises
+#
+# Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex12_1", 1)` gives the
+# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
+
+# %%
+import course
+
+# %% [markdown]
+# **Quiz.** A colleague uses constrained decoding, so that every answer is valid JSON with the four fields and one of
+# the six kinds. What does this ensure?
+#
+# - **a** That the values are right, because wrong ones can no longer be written.
+# - **b** That a program can read every answer; how many are right has to be measured as before.
+# - **c** That the model needs neither examples nor fine-tuning.
+# - **d** Nothing, because the model could write valid JSON anyway.
+
+# %%
+course.quiz("quiz12")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Exercise 12.1** (apply it). Write the check that stands between this model and a database. `answer` is a dictionary
+# with the four fields. Version and system are copied from the report, so a value that does not stand there is wrong,
+# and code can see it without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value
+# does not stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a
+# report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
+
+
+# %%
+def unsupported(answer, report):
+    """The copied fields whose value has no source in the report."""
+    # your code here
+
+
+course.check("ex12_1", unsupported)
+
+# %% [markdown]
+# Previous: [11 · Your data](11_your_data.ipynb) ·
+# Next: [13 · Classification](13_classification.ipynb)

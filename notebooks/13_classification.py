@@ -444,5 +444,5 @@ def decided(probabilities, labels, threshold):
 course.check("ex13_1", decided)
 
 # %% [markdown]
-# Previous: [12 · A real model](12_a_real_model.ipynb) ·
+# Previous: [12 · A real task](12_a_real_task.ipynb) ·
 # Next: [14 · Preferences](14_preferences.ipynb)

@@ -305,7 +305,7 @@ pd.DataFrame(measured).T.round(1)
 # `transformers serve` is the simplest to try. Without Python, people use llama.cpp or Ollama, which need the model as
 # one [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks
 # an adapter for each request, so nothing is merged. These commands are **not run here**. They assume that you have
-# tuned SmolLM2 on tickets, as in [lesson 12](12_a_real_model.ipynb), and saved the merged model in `tickets` and the
+# tuned SmolLM2 on tickets, as in [lesson 12](12_a_real_task.ipynb), and saved the merged model in `tickets` and the
 # adapter in `adapter`.
 #
 # ```text

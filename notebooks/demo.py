@@ -63,12 +63,12 @@ course.memory_explorer()
 course.ladder_player()
 
 # %% [markdown] tags=["panel"]
-# ## What did the training change: knowledge or manners?
+# ## Prompt it, or tune it?
 #
-# Read the question aloud and let people judge both answers before they see the table. After 200 conversations the
-# answers end by themselves and are half as long, but many are still wrong. The share of Rust questions answered
-# correctly has not risen; that of general questions rose by 8 points, with an interval that barely excludes zero.
-# Fine-tuning on few texts teaches how to answer, and hardly what is true.
+# Read the report aloud and let people say the four values before you point at the cards. The untouched model chats
+# about the report. With three examples in its prompt it answers in the right form, and takes the values from the
+# examples instead of the report. The tuned model copies most values; the kind, which has to be judged, it gets right in
+# about seven of ten reports. The space bar goes to the next report. All answers were recorded for lesson 12.
 
 # %%
-course.before_and_after()
+course.three_ways()

@@ -11,12 +11,12 @@ from course.exercises import check, hint
 
 _PANELS = {
     "TrainingLab": "training",
-    "before_and_after": "real_model",
     "inside_the_model": "inside",
     "ladder_player": "ladder",
     "memory_explorer": "fitting",
     "quiz": "quiz",
     "strategy_map": "strategies",
+    "three_ways": "tickets",
 }
 __all__ = ["check", "claim", "hint", *_PANELS]
 

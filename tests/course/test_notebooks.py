@@ -39,7 +39,7 @@ MOST_CLAIMS = 5
 # Of a lesson; words and code before its exercises.
 MOST_WORDS, MOST_CODE, MOST_MINUTES, LEAST_PLAIN = 2000, 180, 45, 0.6
 CHART = re.compile(r"\b(?:plt|ax|axes|fig|figure|axis)\b")
-PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|before_and_after)\(")
+PANEL = re.compile(r"\bcourse\.(quiz|strategy_map|TrainingLab|memory_explorer|ladder_player|three_ways)\(")
 
 
 def code_of(source):
@@ -279,7 +279,7 @@ def test_nbval_leaves_it_out_too_but_in_ci_it_fails(tmp_path, monkeypatch):
     for ci, skipped in (("", 1), ("1", 0)):
         monkeypatch.setenv("CI", ci)
         marks: list[str] = []
-        for stem in ("04_full_fine_tuning", "12_a_real_model"):
+        for stem in ("04_full_fine_tuning", "12_a_real_task"):
             cell = SimpleNamespace(path=tmp_path / f"{stem}.ipynb", output_timeout=5, add_marker=marks.append)
             collected([cell])
             assert cell.output_timeout > 60

@@ -1,5 +1,7 @@
 """Panels without a browser: what they compute, what they say, what a page without widgets keeps, faults that show."""
 
+import html
+import json
 import math
 import time
 
@@ -11,7 +13,7 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 import course
 from course.lessons import WIDGET, without_views
-from course.panels import fitting, inside, ladder, real_model, strategies, training, views
+from course.panels import fitting, inside, ladder, strategies, tickets, training, views
 from course.panels.training import Run
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.fitting.fallback import FallbackLog
@@ -242,12 +244,18 @@ def test_the_head_that_the_presenter_points_at_copies_and_an_empty_text_is_refus
     assert "the text is empty" in said(panel)
 
 
-def test_recorded_answers_come_in_pairs_and_the_model_that_is_missing_is_named(monkeypatch):
-    pairs, figures = real_model.recorded_pairs(), real_model.recorded_figures()
-    assert len(pairs) == 40 and pairs.after_stopped.mean() > 0.8 > 0.3 > pairs.before_stopped.mean()
-    assert figures.loc["perplexity on unseen answers"].tolist() == ["29.2", "14.7"]
-    assert "Vec&lt;T&gt;" in real_model.answers_view("<T>?", "Vec<T>", "", "").page
-    monkeypatch.setattr(real_model, "fetched_folder", lambda name: None)
-    panel = course.before_and_after()
-    control(panel, "Ask it live").click()
-    assert "python -m tlkit fetch smollm2-135m-instruct" in said(panel)
+def test_three_ways_to_answer_a_report_are_marked_as_plain_json_says():
+    answers = tickets.recorded_answers()
+    assert answers.groupby("way").size().to_dict() == dict.fromkeys(tickets.WAYS.values(), 96)
+    for row in answers.itertuples():
+        try:
+            given = dict(json.loads(row.answer))
+        except (ValueError, TypeError):
+            given = {}
+        right = {name: value for name, value in json.loads(row.completion).items() if given.get(name, "") == value}
+        assert {name for name in tickets.FIELDS if getattr(row, name)} == set(right)
+    panel = course.three_ways()
+    control(panel, "Next").click()
+    second = answers.loc[answers.index[1][0]]
+    assert html.escape(second.iloc[0].prompt) in panel.picture.value
+    assert panel.picture.value.count("✓") == second[tickets.FIELDS].sum().sum()

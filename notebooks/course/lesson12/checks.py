@@ -53,8 +53,8 @@ unsupported = function_exercise(
     "`value in report` is nearly right. For which version does it say yes, although another one stands there?",
     r"In a regular expression `(?<!\d)` says that no digit stands before, and `(?!\d|\.\d)` that neither a digit nor a "
     "dot with a digit follows.",
-    r"Put `re.escape(value)` between the two, since a dot in a pattern stands for any character. `(?<!\d\.)` is needed, "
-    "too.",
+    r"Put `re.escape(value)` between the two, since a dot in a pattern stands for any character. `(?<!\d\.)` is "
+    "needed, too.",
     right=_unsupported,
     cases=_cases,
     mistakes={

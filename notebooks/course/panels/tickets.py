@@ -1,0 +1,82 @@
+"""One bug report, three answers: the untouched model, shown examples, and tuned. All were recorded for lesson 12."""
+
+import html
+
+import pandas as pd
+
+from course.panels.views import Panel, View, button, choice, on_change, row
+from tlkit.settings import DATA
+
+FIELDS = ["crate", "version", "system", "kind"]
+WAYS = {
+    "untouched-0-0-0-0-test": "Untouched, told what to do",
+    "shown3-0-0-0-0-test": "Untouched, three examples in its prompt",
+    "lora-285-72-0.001-0-renamed-validation-test": "Tuned on 285 reports",
+}
+LETTERS_SHOWN = 420  # of an answer; the rest would not fit a screen
+
+
+def recorded_answers() -> pd.DataFrame:
+    """What three models answered to each report of the test.
+
+    Returns:
+        Three rows for each report, indexed by its id and by the way in which the answer was got: "prompt" is the
+        report, "completion" the right answer and "answer" what was written; "valid" says whether that is JSON, "crate",
+        "version", "system" and "kind" which fields are right, and "exact" whether all are, each as 0 or 1.
+    """
+    reports = pd.read_json(DATA / "tickets" / "test.jsonl", lines=True).set_index("id")[["prompt", "completion"]]
+    rows = pd.read_csv(DATA / "tickets" / "runs" / "answers.csv", keep_default_na=False).query("split == 'test'")
+    rows = rows.assign(way=rows.run.map(WAYS)).dropna(subset=["way"])
+    return rows.join(reports, on="id").set_index(["id", "way"])
+
+
+def recorded_shares() -> pd.DataFrame:
+    """The share of the reports with valid JSON, with each field right, and with all of them: a row for each way."""
+    means = recorded_answers().groupby("way", sort=False)[["valid", *FIELDS, "exact"]].mean()
+    return means.loc[list(WAYS.values())].map("{:.0%}".format)
+
+
+def answers_view(answers: pd.DataFrame) -> View:
+    """Show a report, the right answer, and three answers beside each other, with their fields marked right or wrong.
+
+    Args:
+        answers: the rows of one report, from `recorded_answers()`, by their way.
+    """
+    report = answers.iloc[0]
+    cards = "".join(_card(way, answers.loc[way]) for way in WAYS.values())
+    asked = f'<p style="white-space:pre-wrap">{html.escape(report.prompt)}</p>'
+    right = f"<p><b>Right: {html.escape(report.completion)}</b></p>"
+    page = f'{asked}{right}<div style="display:flex;gap:1em">{cards}</div>{recorded_shares().to_html(border=0)}'
+    counts = ", ".join(str(answers.loc[way, FIELDS].sum()) for way in WAYS.values())
+    return View(f"Of four fields are right: {counts}. The table is about all 96 reports of the test.", page=page)
+
+
+def three_ways() -> Panel:
+    """Give one report to three models; from code: `recorded_answers()` and `recorded_shares()`."""
+    answers = recorded_answers()
+    reports = answers.groupby("id", sort=False).prompt.first()
+    options = [(f"{place + 1}: {_shortened(report, 60)}", key) for place, (key, report) in enumerate(reports.items())]
+    chosen = choice("Report", options, reports.index[0])
+
+    def update() -> None:
+        panel.show(answers_view(answers.loc[chosen.value]))
+
+    def go_on() -> None:
+        chosen.value = reports.index[(reports.index.get_loc(chosen.value) + 1) % len(reports)]
+
+    panel = Panel(row(chosen, button("Next", "The next report", go_on, space=True)))
+    on_change(update, chosen)
+    update()
+    return panel
+
+
+def _card(way: str, answer: pd.Series) -> str:
+    frame = "flex:1;border:1px solid #999;border-radius:.4em;padding:.3em .8em"
+    marks = " ".join(f"{'✓' if answer[field] else '✗'} {field}" for field in FIELDS)
+    text = html.escape(_shortened(answer.answer, LETTERS_SHOWN))
+    return f'<div style="{frame}"><b>{way}</b><p><code>{text}</code></p><p>{marks}</p></div>'
+
+
+def _shortened(text: str, letters: int) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= letters else f"{line[:letters].rsplit(' ', 1)[0]} …"
