@@ -28,6 +28,7 @@
 import json
 import re
 import tempfile
+import warnings
 
 import datasets
 import matplotlib.pyplot as plt
@@ -44,6 +45,7 @@ import course
 import tlkit as tl
 
 tl.setup()
+warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 datasets.disable_progress_bars()
 folder = tl.DATA / "tickets"
 train, validation, test = (
@@ -135,11 +137,9 @@ def scores_of(texts, reports):
     return pd.DataFrame(rows, reports.index)
 
 
-rules = {
-    name: scores_of(map(rule, reports.prompt), reports)
-    for name, reports in {"training": train, "test": test}.items()
-}
-pd.DataFrame({name: table.mean() for name, table in rules.items()}).round(2).T
+rules = {"training": train, "test": test}
+rules = {split: scores_of(map(rule, of.prompt), of) for split, of in rules.items()}
+pd.DataFrame({split: table.mean() for split, table in rules.items()}).round(2).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On the training reports the version is right in 79%, and all four fields in 20%. On the test this falls to 55% and
@@ -155,9 +155,7 @@ pd.DataFrame({name: table.mean() for name, table in rules.items()}).round(2).T
 # %%
 path = tl.fetched_folder("smollm2-135m-instruct")  # a hub id works here, too
 if path is None:
-    print(
-        "SmolLM2 is not on this machine: you see recorded answers, and nothing trains."
-    )
+    print("SmolLM2 is not on this machine: nothing trains, and answers are recorded.")
 else:
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
@@ -198,17 +196,15 @@ TASK = (
 )
 report = test.prompt.iloc[0]
 examples = list(train.filter(regex="t074|t161|t049", axis=0).itertuples())
-if path:
-    asked = [conversation(report, TASK), conversation(report, TASK, examples)]
-    texts = write(model, asked)
-else:
-    texts = [recorded(f"{way}-0-0-0-0-test").iloc[0] for way in ("untouched", "shown3")]
+asked = [conversation(report, TASK), conversation(report, TASK, examples)]
+texts = [recorded(f"{way}-0-0-0-0-test").iloc[0] for way in ("untouched", "shown3")]
+texts = write(model, asked) if path else texts
 print(report, *texts, sep="\n\n-> ")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the instruction alone the model chats about the report. With three examples it answers in their form, which is
-# what examples in a prompt are good at. But look where its values come from: the crate and the system of the second
-# answer are those of an example, and this report names others.
+# what examples in a prompt are good at. But look where its values come from: the version and the system of the second
+# answer are those of an example, and no value is about this report.
 #
 # ## Fine-tune it
 #
@@ -216,63 +212,49 @@ print(report, *texts, sep="\n\n-> ")
 # message, the report, and the answer. TRL's `SFTTrainer` applies the chat template, builds labels with -100 everywhere
 # but in the answer, pads, and trains: it is what you wrote by hand in [lesson 11](11_your_data.ipynb).
 #
-# To keep the live run short, we train once on the 64 shortest reports, in 32 steps of two, and put
+# To keep the live run short, we train once on the 48 shortest reports, in 24 steps of two, and put
 # [adapters](glossary.md#adapter) into the upper 15 of the 30 blocks only. Below the lowest adapter there is nothing to
 # train, so backpropagation stops there ([lesson 7](07_freezing.ipynb)).
 
 # %%
 TUNED = "Bug report to JSON."
-shortest = train.loc[train.prompt.str.len().sort_values().index[:64]]
-rows = datasets.Dataset.from_list(
-    [
-        {
-            "prompt": conversation(ticket.prompt, TUNED),
-            "completion": [{"role": "assistant", "content": ticket.completion}],
-        }
-        for ticket in shortest.itertuples()
-    ]
-)
+shortest = train.loc[train.prompt.str.len().sort_values().index[:48]]
+rows = []
+for ticket in shortest.itertuples():
+    answer = {"role": "assistant", "content": ticket.completion}
+    rows.append({"prompt": conversation(ticket.prompt, TUNED), "completion": [answer]})
+rows = datasets.Dataset.from_list(rows)
 arguments = SFTConfig(
-    tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=32, learning_rate=2e-3,
+    tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=24, learning_rate=3e-3,
     lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1, use_cpu=True, bf16=False,
     gradient_checkpointing=False, save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
 upper = r".*layers\.(1[5-9]|2\d)\..*_proj"  # every linear layer of blocks 15 to 29
-adapters = LoraConfig(r=8, lora_alpha=16, target_modules=upper)
+lora = LoraConfig(r=8, lora_alpha=16, target_modules=upper)
 if path:
-    trainer = SFTTrainer(
-        model,
-        arguments,
-        train_dataset=rows,
-        processing_class=tokenizer,
-        peft_config=adapters,
-    )
+    options = {"processing_class": tokenizer, "peft_config": lora}
+    trainer = SFTTrainer(model, arguments, train_dataset=rows, **options)
     trainer.remove_callback(PrinterCallback)
     batch = trainer.data_collator([trainer.train_dataset[0]])
-    ids, labels = batch["input_ids"][0], batch["labels"][0]
-    print("read:", tokenizer.decode(ids))
-    print("learned:", tokenizer.decode(labels[labels != -100]))
+    labels = batch["labels"][batch["labels"] != -100]
+    print("read:", tokenizer.decode(batch["input_ids"][0]))
+    print("learned:", tokenizer.decode(labels))
 
 # %%
 if path:
     trainer.train()
     losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
-    figure, axes = plt.subplots(figsize=(6, 2))
-    axes.plot(losses)
-    axes.set(xlabel="step", ylabel="loss, nats")
+    pd.Series(losses).plot(figsize=(6, 2), xlabel="step", ylabel="loss, nats")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Now it answers 24 validation reports, of all lengths, in one batch. **Which of the four fields will it have learned?**
 
-# %% tags=["nbval-ignore-output"]
+# %% tags=["nbval-ignore-output", "live"]
 some = validation.iloc[::3][:24]
+texts = recorded("lora-285-72-0.001-0-renamed-validation-test", "validation")
+texts = texts[some.index]
 if path:
-    tuned = trainer.model.eval()
-    texts = write(tuned, [conversation(report, TUNED) for report in some.prompt])
-else:
-    texts = recorded("lora-285-72-0.001-0-renamed-validation-test", "validation")[
-        some.index
-    ]
+    texts = write(trainer.model.eval(), [conversation(r, TUNED) for r in some.prompt])
 print(*texts[:3], sep="\n")
 scores_of(texts, some).mean().round(2).to_frame("24 reports").T
 
@@ -280,15 +262,12 @@ scores_of(texts, some).mean().round(2).to_frame("24 reports").T
 # ## All ways on the whole test
 #
 # The live run was short, so the ways are compared by recorded runs (`data/build/record_tickets.py`). There the adapters
-# have rank 16 and sit in all 30 blocks, and the model reads 285 reports twice, half of them with another crate, version
-# and system put in: 20 minutes on one core. The rate was chosen by the loss on validation reports, three seeds were
-# trained, and then every way answered the 96 test reports once.
+# have rank 16 and sit in all 30 blocks, and the model reads the 285 reports twice, in 20 minutes on one core. In half
+# of the readings another crate, version and system are put in, so that copying pays and remembering does not. Settings
+# were chosen on validation reports. Three seeds were trained, and then every way answered the 96 test reports once.
 
 # %%
-tuned_runs = runs.index[(runs.examples == 285) & (runs.steps == 72)]
-named = {"instruction": ["untouched-0-0-0-0-test"]}
-named |= {f"{n} in the prompt": [f"shown{n}-0-0-0-0-test"] for n in (1, 3, 5)}
-named |= {"tuned": list(tuned_runs)}
+named = runs.query("steps in (0, 72)").groupby("method", sort=False).groups
 ways = {"rule": rules["test"].astype(float)}
 for way, names in named.items():  # the share of runs in which a field is right
     of_seeds = [scores_of(recorded(name)[test.index], test) for name in names]
@@ -297,65 +276,77 @@ shares = pd.DataFrame({way: table.mean() for way, table in ways.items()}).T
 (100 * shares).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# TODO ways
+# Told what to do (`untouched`), the model never writes JSON. Examples in its prompt (`shown`) teach it the form, and
+# little else: with five of them 97% of the answers are valid, and none is right as a whole. Tuning (`lora`) gets each
+# field right in 60 to 70% of the reports. All four are right in TODO27% (TODO for the three seeds), because each report
+# has four chances to go wrong.
+#
+# Does the answer depend on which reports happen to be in the test? So we draw 96 of the 96 with replacement, 4,000
+# times, and look at the differences *on the same reports* ([lesson 15](15_comparison.ipynb) says why pairs are
+# sharper). With two comparisons each interval gets half of the 5% ([Bonferroni](glossary.md#bonferroni-correction)). The
+# chart adds what each way costs.
 
 # %%
-seconds = {"rule": 0.001} | {
-    way: runs.answer_seconds[names].mean() for way, names in named.items()
-}
+seconds = {way: runs.answer_seconds[names].mean() for way, names in named.items()}
 figure, axes = plt.subplots(figsize=(7, 3.2))
 for way, share in shares.exact.items():
-    low, high = interval(share * len(test), len(test))
-    axes.vlines(seconds[way], low, high, color="lightgrey")
-    axes.scatter(seconds[way], 100 * share, label=way)
-axes.set(
-    xscale="log", xlabel="processor seconds for an answer", ylabel="exact match, %"
-)
+    at, limits = seconds.get(way, 0.001), interval(share * len(test), len(test))
+    axes.vlines(at, *limits, color="lightgrey")
+    axes.scatter(at, 100 * share, label=way)
+axes.set(xscale="log", xlabel="seconds for an answer", ylabel="exact match, %")
 axes.legend(frameon=False)
 
 # %%
 picks = np.random.default_rng(0).integers(0, len(test), (4000, len(test)))
 lower = {}
-for other in ("3 in the prompt", "rule"):
-    gaps = 100 * (ways["tuned"].exact - ways[other].exact).to_numpy()
-    lower[other], upper = np.quantile(gaps[picks].mean(1), [0.025, 0.975])
-    print(
-        f"tuned minus {other}: {gaps.mean():+.0f} points ({lower[other]:.0f} to {upper:.0f})"
-    )
+for other in ("shown 3", "rule"):
+    gaps = 100 * (ways["lora"].exact - ways[other].exact).to_numpy()
+    lower[other], upper = np.quantile(gaps[picks].mean(1), [0.0125, 0.9875])
+    limits = f"{lower[other]:.0f} to {upper:.0f}"
+    print(f"tuned minus {other}: {gaps.mean():+.0f} points ({limits})")
 course.claim("The tuned model beats the prompt and the rule", min(lower.values()) > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# TODO differences
+# The tuned model beats the prompt and the rule, and neither interval contains zero. It also answers in a third of the
+# time of five examples, because its prompt is short, and it needs no GPU. The grey lines are Wilson intervals of each
+# way by itself. Whether two ways differ is decided by their difference, not by lines that overlap.
 #
-# ## How many examples, and which method?
+# Still, 28% is not enough to stop reading reports. What limits it? There are two suspects: too few examples, and a small
+# model that misjudges. Both can be looked at.
 #
-# The same recipe was trained on 10, 30 and 100 reports, three seeds each, with fewer steps where there is less to read.
+# ## How many examples?
+#
+# The same recipe was trained on 10, 30 and 100 reports, each with three seeds that also draw the reports, and in fewer
+# steps where there is less to read. The last column is the perplexity on Python's language reference: 26.2 before.
 
 # %%
 trained = answers[answers.split == "test"].merge(runs, on="run").query("steps > 0")
-by_size = trained.groupby(["method", "examples", "steps"])[["valid", *FIELDS, "exact"]]
-(100 * by_size.mean()).round().astype(int)
+by_size = trained.groupby(["examples", "steps"])
+sizes = (100 * by_size[["valid", *FIELDS, "exact"]].mean()).round().astype(int)
+sizes.assign(perplexity=by_size.general_perplexity.mean().round(1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# TODO sizes, methods, forgetting
+# Ten reports teach the form, as ten examples in a longer prompt might. What takes more is reading: a field is right in
+# a quarter, a half and two thirds of the reports, and all four in 1, TODO, 11 and 28%. The curve still rises at its end, so the
+# next evening is best spent on writing reports. (More steps come with more reports here, so the two are not separated.)
+#
+# The price is in the last column. No run has read general text, and all have become worse at it: TODO. A program that
+# only reads bug reports loses nothing by this. An assistant that must do other things as well does
+# ([lesson 4](04_full_fine_tuning.ipynb)), and then general text belongs among its training data.
 #
 # ## Read the errors
 #
 # A share does not say what to do next, but wrong answers do. These are answers to validation reports, because whoever
-# reads the errors of the test will soon tune for them. **Sort them: is a value copied from the wrong place, changed
+# reads the errors of the test will soon tune for them. Each pair below is what was written and what is right. **Sort them: is a value copied from the wrong place, changed
 # while copying, or misjudged?**
 
 # %%
-texts = recorded(tuned_runs[0], "validation")[validation.index]
-for key, label in validation.completion.map(json.loads)[:20].items():
+texts = recorded(named["lora"][0], "validation")[validation.index]
+for key, label in validation.completion[:20].map(json.loads).items():
     given = parse(texts[key])
-    wrong = [
-        f"{f}: {given.get(f)!r} for {label[f]!r}"
-        for f in FIELDS
-        if given.get(f) != label[f]
-    ]
+    wrong = {f: (given.get(f), label[f]) for f in FIELDS if given.get(f) != label[f]}
     if wrong:
-        print(key, *wrong, sep="  ")
+        print(key, wrong)
 
 # %%
 kinds = pd.DataFrame({"label": validation.completion.map(parse).str["kind"]})
@@ -363,13 +354,17 @@ kinds["answer"] = texts.map(parse).str["kind"]
 pd.crosstab(kinds["label"], kinds["answer"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# TODO errors
+# Of the 52 wrong answers 33 have a single wrong field. The kind is wrong in 31: a *feature request* is right in 4 of 12
+# reports, because a wish often describes what is wrong or slow today. The crate is wrong in 26. In 15 of them it is
+# another word of the report (a file such as `petant`, or `serde_json` beside the crate at fault), and in 11 a name that
+# was changed while copying, as `nastivy` for `tantivy`. So reports to write next are wishes, and reports that name
+# several crates.
 #
 # ## Let code check what code can check
 #
 # Some errors need no label to be seen. Version and system are copied, so each must stand in the report, letter by
-# letter; exercise 12.1 writes this check, and reports that fail it can go to a person. It cannot see a value that was
-# copied from the wrong place.
+# letter. Of the 74 answers above 7 fail this check, and all 7 are wrong, so these reports can go to a person. Exercise
+# 12.1 writes the check. It cannot see a value that was copied from the wrong place.
 #
 # *Constrained decoding* goes further on the side of form. At each step it allows only those tokens that keep the answer
 # within a given JSON schema, so every answer is valid and every kind one of the six (libraries: Outlines, XGrammar;
@@ -387,13 +382,12 @@ pd.crosstab(kinds["label"], kinds["answer"])
 #
 # ## Your model, your report
 #
-# Change the text below and run the cell again.
+# Change the text below and run the cell again. The live model has read 48 short reports, so give it a short one first.
 
 # %% tags=["nbval-ignore-output"]
-mine = """hi, since i moved to fedora 41 the csv crate drops the last row of my file,
-no error at all. 1.3.1, rustc 1.82"""
+mine = "csv 1.3.1 loses the last row of my file on Fedora 41, and there is no error."
 if path:
-    print(write(tuned, [conversation(mine, TUNED)])[0])
+    print(write(trainer.model, [conversation(mine, TUNED)])[0])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

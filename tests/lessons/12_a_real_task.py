@@ -1,17 +1,53 @@
-assert round(total / 4_036_800) == 33 and round(trainable / total, 3) == 0.018
-assert blocks.shape == (16, 64) and len(losses) == 8 and blocks.numel() == 1024
+from collections import Counter
 
-assert change["Rust"][0] < -15 and change["Rust"][2] < -5
-assert change["general"][1] < 0 < change["general"][2]
+# The reports: sizes, and that neither writers nor crates are in two splits.
+assert (len(train), len(validation), len(test)) == (285, 74, 96)
+voices, crates = (
+    [set(key(row) for row in split.reset_index().itertuples()) for split in (train, validation, test)]
+    for key in (lambda row: row.id.split("/")[0], lambda row: row.topic)
+)
+assert all(not one & other for sets in (voices, crates) for one, other in zip(sets, [*sets[1:], sets[0]], strict=True))
+assert [round(limit) for limit in interval(48, 96)] == [40, 60] and round(interval(0, 96)[1]) == 4
 
-assert (recorded.loc[["full", "last_layers", "lora"], "perplexity"] < 0.55 * recorded.perplexity["zero-shot"]).all()
-assert recorded.general["lora"] < recorded.general[["full", "last_layers"]].min()
-assert recorded.rust_accuracy[chosen].max() < 0.25
-assert round(shown["saved, MB"]["lora"]) == 10 and round(shown["saved, MB"]["full"]) == 538
-assert 9 < shown.learning_rate["lora"] / shown.learning_rate["full"] < 11
+# The rule.
+rule_shares = {name: (100 * table.mean()).round().astype(int) for name, table in rules.items()}
+assert (rule_shares["training"].version, rule_shares["training"].exact) == (79, 20)
+assert (rule_shares["test"].version, rule_shares["test"].exact) == (55, 10)
 
-assert 4 * trainable < size < 1.02 * 4 * trainable
-assert (round(recorded.general["zero-shot"], 1), round(recorded.general["lora"], 1)) == (26.5, 27.9)
-assert (after["Rust"] < before["Rust"]).all()
-assert all(9 < rates[name].lora / rates[name].full < 11 for name in models)
-assert (rates[models[1]] < rates[models[0]])[["full", "last_layers", "lora"]].all()
+# All ways: the recorded marks are those of this lesson's own function.
+percent = (100 * shares).round().astype(int)
+marks = answers[answers.split == "test"].groupby("run")[["valid", *FIELDS, "exact"]].mean()
+for way, names in named.items():
+    assert np.allclose(marks.loc[names].mean(), shares.loc[way]), way
+assert len(named["lora"]) == 3 and set(runs.seed[named["lora"]]) == {0, 1, 2}
+assert percent.valid["untouched"] == 0 and percent.valid["shown 5"] == 97
+assert (percent.exact[["untouched", "shown 1", "shown 3", "shown 5"]] == 0).all()
+assert len(runs.weights_sha256.unique()) == 1
+assert 2.5 < seconds["shown 5"] / seconds["lora"] < 3.5  # "a third of the time"
+assert round(runs.prompt_tokens["shown3-0-0-0-0-test"]) == 414 and round(runs.prompt_tokens[named["lora"][0]]) == 122
+assert 18 < runs.train_seconds[named["lora"]].mean() / 60 < 23
+assert lower["rule"] > 4 and lower["shown 3"] > 15
+assert runs.general_perplexity["untouched-0-0-0-0-test"].round(1) == 26.2
+
+# The errors, on validation reports.
+parsed = {key: (parse(text), json.loads(validation.completion[key])) for key, text in texts.items()}
+wrong_fields = {key: [f for f in FIELDS if given.get(f) != label[f]] for key, (given, label) in parsed.items()}
+wrong_fields = {key: fields for key, fields in wrong_fields.items() if fields}
+assert len(wrong_fields) == 52 and sum(len(fields) == 1 for fields in wrong_fields.values()) == 33
+count = Counter(field for fields in wrong_fields.values() for field in fields)
+assert (count["kind"], count["crate"]) == (31, 26)
+crates = [key for key, fields in wrong_fields.items() if "crate" in fields]
+assert sum(parsed[key][0]["crate"] in validation.prompt[key] for key in crates) == 15
+wishes = [given["kind"] for given, label in parsed.values() if label["kind"] == "feature request"]
+assert (wishes.count("feature request"), len(wishes)) == (4, 12)
+no_source = [
+    key
+    for key, (given, _) in parsed.items()
+    if any(given[f] is not None and given[f] not in validation.prompt[key] for f in ("version", "system"))
+]
+assert len(no_source) == 7 and set(no_source) <= set(wrong_fields)
+
+# after: live
+# The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
+assert scores_of(texts, some).valid.mean() >= 0.9
+assert scores_of(texts, some)[["crate", "version", "system"]].mean().mean() >= 0.25
