@@ -24,7 +24,6 @@ from tlkit.commands.parsing import parser_of
 from tlkit.files import CheckpointError
 from tlkit.options import kind_of, options_of
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.strategies import STRATEGIES
 
 ROOT = Path(__file__).resolve().parent.parent
 REACHED = "the work begins"
@@ -448,38 +447,6 @@ def test_a_table_repeats_its_first_column_where_it_is_too_wide():
         ["full", "0.000316", "1,234,567"],
         ["lora", "2", "1"],
     ], "no digit is hidden"
-
-
-def test_a_comparison_fits_a_terminal():
-    """With the widest names, and figures as large as those of a model that has diverged."""
-    from tlkit.evidence.comparison import impossible_rows
-    from tlkit.reports.tables import brief, notes_on
-
-    names = ["zero-shot", *STRATEGIES, "random initialisation"]
-    columns = ["trainable_percent", "perplexity", "difference", "bits_per_byte", "general", "improvement_percent"]
-    columns += [f"{name}_{end}" for name in ("perplexity", "difference") for end in ("low", "high")]
-    columns += ["seconds", "peak_memory_mb", "learning_rate", "file_bytes"]
-    columns += ["rust_accuracy", "general_accuracy"]
-    table = pd.DataFrame({"strategy": names} | dict.fromkeys(columns, 7.123e9))
-    table = table.assign(trainable_values=134_515_008, seeds=3, rank="1 to 7", rate_source="given", rate_tuned=True)
-    table = impossible_rows(table[table.strategy != "bitfit"], {"bitfit": "no bias vectors " * 20})
-    lines = as_columns(brief(table)).splitlines()
-    assert max(map(len, lines)) <= 100
-    assert all(any(line.startswith(name) for line in lines) for name in names)
-    assert notes_on(table) == ["Not possible: " + "no bias vectors " * 20]
-
-
-def test_what_is_going_on_is_said_on_stderr_and_never_in_the_data(capsys, monkeypatch):
-    line = ["estimate", "--strategy", "bitfit", "--sequence-length", "32"]
-    monkeypatch.setattr("tlkit.jobs.WORTH_A_LINE", 3600.0)  # however slow this machine is
-    assert main([*line, "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["fits"] and told.err == "", "what is over at once leaves no line in a log"
-    monkeypatch.setattr("tlkit.jobs.WORTH_A_LINE", 0.0)
-    assert main([*line, "--json"]) == 0
-    told = capsys.readouterr()
-    assert json.loads(told.out)["fits"]
-    assert re.fullmatch(r"tiny, bitfit: following a step without contents; took [\d:]+\n", told.err)
 
 
 def test_from_training_to_use(tmp_path, capsys, small):
