@@ -22,7 +22,7 @@
 # python -m tlkit fetch smollm2-135m-instruct
 # ```
 #
-# About 43 minutes.
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json
@@ -262,7 +262,7 @@ scores_of(texts, some).mean().round(2).to_frame("24 reports").T
 # ## All ways on the whole test
 #
 # The live run was short, so the ways are compared by recorded runs (`data/build/record_tickets.py`). There the adapters
-# have rank 16 and sit in all 30 blocks, and the model reads the 285 reports twice, in 20 minutes on one core. In half
+# have rank 16 and sit in all 30 blocks, and the model reads the 285 reports twice, in 23 minutes on one core. In half
 # of the readings another crate, version and system are put in, so that copying pays and remembering does not. Settings
 # were chosen on validation reports. Three seeds were trained, and then every way answered the 96 test reports once.
 
@@ -278,8 +278,8 @@ shares = pd.DataFrame({way: table.mean() for way, table in ways.items()}).T
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Told what to do (`untouched`), the model never writes JSON. Examples in its prompt (`shown`) teach it the form, and
 # little else: with five of them 97% of the answers are valid, and none is right as a whole. Tuning (`lora`) gets each
-# field right in 60 to 70% of the reports. All four are right in TODO27% (TODO for the three seeds), because each report
-# has four chances to go wrong.
+# field right in 60 to 70% of the reports. All four are right in 27% (26 to 29% by seed), because
+# each report has four chances to go wrong.
 #
 # Does the answer depend on which reports happen to be in the test? So we draw 96 of the 96 with replacement, 4,000
 # times, and look at the differences *on the same reports* ([lesson 15](15_comparison.ipynb) says why pairs are
@@ -307,17 +307,17 @@ for other in ("shown 3", "rule"):
 course.claim("The tuned model beats the prompt and the rule", min(lower.values()) > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The tuned model beats the prompt and the rule, and neither interval contains zero. It also answers in a third of the
-# time of five examples, because its prompt is short, and it needs no GPU. The grey lines are Wilson intervals of each
+# The tuned model beats the prompt and the rule, and neither interval contains zero. It also takes 1.8 seconds for an
+# answer instead of the 4.8 that five examples need, because its prompt is short. The grey lines are Wilson intervals of each
 # way by itself. Whether two ways differ is decided by their difference, not by lines that overlap.
 #
-# Still, 28% is not enough to stop reading reports. What limits it? There are two suspects: too few examples, and a small
+# Still, 27% is not enough to stop reading reports. What limits it? There are two suspects: too few examples, and a small
 # model that misjudges. Both can be looked at.
 #
 # ## How many examples?
 #
-# The same recipe was trained on 10, 30 and 100 reports, each with three seeds that also draw the reports, and in fewer
-# steps where there is less to read. The last column is the perplexity on Python's language reference: 26.2 before.
+# The same recipe was trained on 10 and on 100 reports, with two seeds each that also draw the reports, and in fewer steps
+# where there is less to read. The last column is the perplexity on Python's language reference: 26.2 before.
 
 # %%
 trained = answers[answers.split == "test"].merge(runs, on="run").query("steps > 0")
@@ -326,11 +326,12 @@ sizes = (100 * by_size[["valid", *FIELDS, "exact"]].mean()).round().astype(int)
 sizes.assign(perplexity=by_size.general_perplexity.mean().round(1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Ten reports teach the form, as ten examples in a longer prompt might. What takes more is reading: a field is right in
-# a quarter, a half and two thirds of the reports, and all four in 1, TODO, 11 and 28%. The curve still rises at its end, so the
-# next evening is best spent on writing reports. (More steps come with more reports here, so the two are not separated.)
+# Ten reports teach the form. What takes more is reading: with ten a field is right in a fifth of the reports, with a
+# hundred in half, with 285 in two thirds, and the share in which all four are right goes from 1 to 12 to 27%. It still
+# rises at its end, so the next evening is best spent on writing reports. (More steps come with more reports here, so
+# the two are not separated.)
 #
-# The price is in the last column. No run has read general text, and all have become worse at it: TODO. A program that
+# The price is in the last column. No run has read general text, and all have become worse at it, by 14 to 62%. A program that
 # only reads bug reports loses nothing by this. An assistant that must do other things as well does
 # ([lesson 4](04_full_fine_tuning.ipynb)), and then general text belongs among its training data.
 #
@@ -414,6 +415,7 @@ if path:
 
 # %%
 import course
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** A colleague uses constrained decoding, so that every answer is valid JSON with the four fields and one of
@@ -428,11 +430,11 @@ import course
 course.quiz("quiz12")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 12.1** (apply it). Write the check that stands between this model and a database. `answer` is a dictionary
-# with the four fields. Version and system are copied from the report, so a value that does not stand there is wrong,
-# and code can see it without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value
-# does not stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a
-# report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
+# **Exercise 12.1.** Write the check that stands between this model and a database. `answer` is a dictionary with the
+# four fields. Version and system are copied from the report, so a value that does not stand there is wrong, and code
+# can see it without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value does not
+# stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that
+# says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
 
 
 # %%
