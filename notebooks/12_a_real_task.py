@@ -226,8 +226,9 @@ for ticket in shortest.itertuples():
 rows = datasets.Dataset.from_list(rows)
 arguments = SFTConfig(
     tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=24, learning_rate=3e-3,
-    lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1, use_cpu=True, bf16=False,
-    gradient_checkpointing=False, save_strategy="no", report_to="none", disable_tqdm=True,
+    lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1, use_cpu=True,
+    bf16=False, gradient_checkpointing=False, save_strategy="no", report_to="none",
+    disable_tqdm=True,
 )  # fmt: skip
 upper = r".*layers\.(1[5-9]|2\d)\..*_proj"  # every linear layer of blocks 15 to 29
 lora = LoraConfig(r=8, lora_alpha=16, target_modules=upper)

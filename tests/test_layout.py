@@ -20,10 +20,10 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
     "tlkit": (12_345, 572_400, 80),
-    "notebooks/course": (5_340, 244_700, 74),
-    "tests": (15_050, 725_100, 116),
+    "notebooks/course": (5_340, 244_800, 74),
+    "tests": (15_050, 725_600, 116),
 }
-LESSON_LINES = 9_431
+LESSON_LINES = 9_430
 MOST_NAMES = 46
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_475), "tlkit.reports.charts": (4, 450)}

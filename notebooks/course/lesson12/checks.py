@@ -58,11 +58,11 @@ unsupported = function_exercise(
     right=_unsupported,
     cases=_cases,
     mistakes={
+        "a digit stands before it, so this is another version.": partial(_unsupported, before=r"(?<!\d)"),
         "1.4 is a part of another version there, which does not support it.": partial(
             _unsupported, before="", after=""
         ),
         "a dot at the end of a sentence is no part of a version.": partial(_unsupported, after=r"(?![\d.])"),
-        "a digit stands before it, so this is another version.": partial(_unsupported, before=r"(?<!\d)"),
         "a version may have a v before it.": partial(_unsupported, before=r"(?<![\w.])"),
         "a dot in a pattern stands for any character: use `re.escape`.": partial(_unsupported, escape=str),
         "letter by letter means that capitals count.": partial(_unsupported, any_case=True),
