@@ -68,7 +68,7 @@ course.ladder_player()
 # Read the report aloud and let people say the four values before you point at the cards. The untouched model chats
 # about the report. With three examples in its prompt it answers in the right form, and takes the values from the
 # examples instead of the report. The tuned model copies most values; the kind, which has to be judged, it gets right in
-# about seven of ten reports. The space bar goes to the next report. All answers were recorded for lesson 12.
+# about seven of ten reports. The space bar goes to the next report.
 
 # %%
 course.three_ways()

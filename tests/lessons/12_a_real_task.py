@@ -9,12 +9,11 @@ voices, crates = (
 assert all(not one & other for sets in (voices, crates) for one, other in zip(sets, [*sets[1:], sets[0]], strict=True))
 assert [round(limit) for limit in interval(48, 96)] == [40, 60] and round(interval(0, 96)[1]) == 4
 
-# The rule.
 rule_shares = {name: (100 * table.mean()).round().astype(int) for name, table in rules.items()}
 assert (rule_shares["training"].version, rule_shares["training"].exact) == (79, 20)
 assert (rule_shares["test"].version, rule_shares["test"].exact) == (55, 10)
 
-# All ways: the recorded marks are those of this lesson's own function.
+# The recorded marks are those of this lesson's own function.
 percent = (100 * shares).round().astype(int)
 marks = answers[answers.split == "test"].groupby("run")[["valid", *FIELDS, "exact"]].mean()
 for way, names in named.items():
@@ -23,7 +22,7 @@ assert len(named["lora"]) == 3 and set(runs.seed[named["lora"]]) == {0, 1, 2}
 assert percent.valid["untouched"] == 0 and percent.valid["shown 5"] == 97
 assert (percent.exact[["untouched", "shown 1", "shown 3", "shown 5"]] == 0).all()
 assert len(runs.weights_sha256.unique()) == 1
-assert [round(seconds[way], 1) for way in ("lora", "shown 5")] == [1.8, 4.8]
+assert [round(seconds[way], 1) for way in ("lora", "shown 3")] == [1.8, 3.7]
 assert round(runs.prompt_tokens["shown3-0-0-0-0-test"]) == 414 and round(runs.prompt_tokens[named["lora"][0]]) == 122
 assert round(runs.train_seconds[named["lora"]].mean() / 60) == 23
 assert lower["rule"] > 4 and lower["shown 3"] > 15
@@ -42,15 +41,17 @@ wrong_fields = {key: fields for key, fields in wrong_fields.items() if fields}
 assert len(wrong_fields) == 52 and sum(len(fields) == 1 for fields in wrong_fields.values()) == 33
 count = Counter(field for fields in wrong_fields.values() for field in fields)
 assert (count["kind"], count["crate"]) == (31, 26)
-crates = [key for key, fields in wrong_fields.items() if "crate" in fields]
-assert sum(parsed[key][0]["crate"] in validation.prompt[key] for key in crates) == 15
+reports_on = Counter(label["crate"] for _, label in parsed.values())
+missed = Counter(parsed[key][1]["crate"] for key, fields in wrong_fields.items() if "crate" in fields)
+assert [of["time"] + of["plotters"] for of in (missed, reports_on)] == [10, 13]
+assert [sum(of[crate] for crate in ("calamine", "rodio", "dialoguer")) for of in (missed, reports_on)] == [0, 19]
 wishes = [given["kind"] for given, label in parsed.values() if label["kind"] == "feature request"]
 assert (wishes.count("feature request"), len(wishes)) == (4, 12)
 texts_of = {key: [given[f] for f in ("version", "system") if given[f]] for key, (given, _) in parsed.items()}
 no_source = {key for key, values in texts_of.items() if any(one not in validation.prompt[key] for one in values)}
-assert len(no_source) == 7 and no_source <= set(wrong_fields)
+assert round(100 * (74 - 52) / (74 - 7)) == 33 and len(no_source) == 7 and no_source <= set(wrong_fields)
 
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
-assert scores_of(texts, some).valid.mean() >= 0.9
-assert scores_of(texts, some)[["crate", "version", "system"]].mean().mean() >= 0.25
+live = scores_of(texts, some).mean()
+assert live.valid >= 0.9 and live[["crate", "version", "system"]].mean() >= 0.25

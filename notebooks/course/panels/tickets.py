@@ -1,6 +1,7 @@
 """One bug report, three answers: the untouched model, shown examples, and tuned. All were recorded for lesson 12."""
 
 import html
+import json
 
 import pandas as pd
 
@@ -9,11 +10,11 @@ from tlkit.settings import DATA
 
 FIELDS = ["crate", "version", "system", "kind"]
 WAYS = {
-    "untouched-0-0-0-0-test": "Untouched, told what to do",
-    "shown3-0-0-0-0-test": "Untouched, three examples in its prompt",
-    "lora-285-72-0.001-0-renamed-validation-test": "Tuned on 285 reports",
+    "untouched-0-0-0-0-test": "untouched",
+    "shown3-0-0-0-0-test": "three examples",
+    "lora-285-72-0.001-0-renamed-validation-test": "tuned",
 }
-LETTERS_SHOWN = 420  # of an answer; the rest would not fit a screen
+LETTERS_SHOWN = 480  # of a report; the rest would not fit a screen
 
 
 def recorded_answers() -> pd.DataFrame:
@@ -37,18 +38,19 @@ def recorded_shares() -> pd.DataFrame:
 
 
 def answers_view(answers: pd.DataFrame) -> View:
-    """Show a report, the right answer, and three answers beside each other, with their fields marked right or wrong.
+    """Show a report, and side by side the right values and those of three answers, marked right or wrong.
 
     Args:
         answers: the rows of one report, from `recorded_answers()`, by their way.
     """
     report = answers.iloc[0]
-    cards = "".join(_card(way, answers.loc[way]) for way in WAYS.values())
-    asked = f'<p style="white-space:pre-wrap">{html.escape(report.prompt)}</p>'
-    right = f"<p><b>Right: {html.escape(report.completion)}</b></p>"
-    page = f'{asked}{right}<div style="display:flex;gap:1em">{cards}</div>{recorded_shares().to_html(border=0)}'
+    columns = {"right": json.loads(report.completion)} | {way: _marked(answers.loc[way]) for way in WAYS.values()}
+    table = pd.DataFrame(columns).loc[FIELDS].fillna("null")
+    table.loc["all four right, of 96 reports"] = ["", *recorded_shares().exact[list(WAYS.values())]]
+    chat = html.escape(_shortened(answers.loc[next(iter(WAYS.values()))].answer, 110))
+    page = f"<p>{html.escape(_shortened(report.prompt, LETTERS_SHOWN))}</p>{table.to_html(border=0)}"
     counts = ", ".join(str(answers.loc[way, FIELDS].sum()) for way in WAYS.values())
-    return View(f"Of four fields are right: {counts}. The table is about all 96 reports of the test.", page=page)
+    return View(f"Of four fields are right: {counts}.", page=f"{page}<p>Untouched it began: {chat}</p>")
 
 
 def three_ways() -> Panel:
@@ -70,11 +72,10 @@ def three_ways() -> Panel:
     return panel
 
 
-def _card(way: str, answer: pd.Series) -> str:
-    frame = "flex:1;border:1px solid #999;border-radius:.4em;padding:.3em .8em"
-    marks = " ".join(f"{'✓' if answer[field] else '✗'} {field}" for field in FIELDS)
-    text = html.escape(_shortened(answer.answer, LETTERS_SHOWN))
-    return f'<div style="{frame}"><b>{way}</b><p><code>{text}</code></p><p>{marks}</p></div>'
+def _marked(answer: pd.Series) -> dict[str, str]:
+    values = json.loads(answer.answer) if answer.valid else dict.fromkeys(FIELDS, "no JSON")
+    given = {field: "null" if values.get(field) is None else str(values[field]) for field in FIELDS}
+    return {field: f"{'✓' if answer[field] else '✗'} {_shortened(given[field], 24)}" for field in FIELDS}
 
 
 def _shortened(text: str, letters: int) -> str:
