@@ -59,8 +59,8 @@ for ticket in test.iloc[[4, 7]].itertuples():
 # The reports were written for this course, 285 for training, 74 for validation and 96 for the test. No writer and no
 # crate is in two of these splits, because next month's reports will come from other people and about other crates. The
 # first report above names three version numbers, and only one of them is the answer. It names no operating system, so
-# `system` is `null`. The kind is one of six, which a person has to judge. ([How they were written and
-# labelled](../data/tickets/README.md).)
+# `system` is `null`. The kind is one of six, which a person has to judge. (`data/tickets/README.md` says how they were
+# written and labelled.)
 #
 # ## Measure first
 #
