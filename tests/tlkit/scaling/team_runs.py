@@ -1,16 +1,18 @@
-"""Runs of one process and of two, for test_distributed.py: `python team_runs.py TASK ARGUMENTS` forks both.
+"""Runs of one process and, forked by torchrun's own code, of two: `python team_runs.py TASK ARGUMENTS`."""
 
-They are torchrun's, but are forked from one process that has imported everything.
-"""
-
+import itertools
 import json
+import os
+import signal
 import sys
+import time
 import traceback
 import warnings
 from pathlib import Path
 
 import torch
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit import cli
@@ -106,8 +108,18 @@ def run_out_of_memory_in_one() -> None:
         train_together(accelerator, model, BLOCKS, CONFIG)
 
 
-def command(*arguments: str) -> None:
-    sys.exit(cli.main(list(arguments)))
+def command_that_loses_one(*arguments: str) -> None:
+    """The second process is killed in its fourth step, after the first one has saved its second."""
+    steps = itertools.count(1)
+
+    def kill(*_) -> None:
+        if os.environ["RANK"] == "1" and next(steps) == 4:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    register_optimizer_step_post_hook(kill)
+    code = cli.main(list(arguments))
+    time.sleep(3)  # torchrun looks ten times a second, and reports the one that it sees first
+    sys.exit(code)
 
 
 def as_a_program(task: str, *arguments: str) -> None:
@@ -120,7 +132,6 @@ def as_a_program(task: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    torch.set_num_threads(1)
     here = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}
-    config = LaunchConfig(1, 1, 2, max_restarts=0, start_method="fork", **here)
+    config = LaunchConfig(1, 1, 2, max_restarts=0, start_method="fork" if os.name == "posix" else "spawn", **here)
     elastic_launch(config, as_a_program)(*sys.argv[1:])

@@ -1,14 +1,13 @@
 """Several processes do what one does: the same losses, weights and checkpoints, and they fail together."""
 
 import json
+import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
 
-import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -26,8 +25,9 @@ TOLERANCE = 1e-5
 
 
 def two_processes(task: str, *arguments: str) -> subprocess.Popen:
-    script = Path(__file__).with_name("team_runs.py")
-    return subprocess.Popen([sys.executable, script, task, *arguments], stdout=PIPE, stderr=PIPE, text=True)
+    command = [sys.executable, Path(__file__).with_name("team_runs.py"), task, *arguments]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    return subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=env)
 
 
 @pytest.fixture(scope="module")
@@ -114,17 +114,11 @@ TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-
 TRAIN += ["--epochs", "6", "--learning-rate", "1e-3", "--checkpoint-every", "2"]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
 def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys, three_blocks):
     given = [*TRAIN, "--model", three_blocks, "--output", str(tmp_path)]
-    job = two_processes("command", *given)
-    until = time.monotonic() + 300
-    while not newest_step(tmp_path / "checkpoints"):
-        assert job.poll() is None and time.monotonic() < until, job.communicate()
-        time.sleep(0.05)
-    workers = psutil.Process(job.pid).children()
-    assert len(workers) == 2
-    workers[1].kill()
-    out, err = job.communicate(timeout=120)
+    job = two_processes("command_that_loses_one", *given)
+    out, err = job.communicate(timeout=600)
     assert job.returncode == 1 and "saved in" not in out
     assert "SIGKILL" in err  # torchrun's report says which, and how
     assert newest_step(tmp_path / "checkpoints") >= 2
