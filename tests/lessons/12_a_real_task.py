@@ -1,12 +1,8 @@
-from collections import Counter
-
 # The reports: sizes, and that neither writers nor crates are in two splits.
 assert (len(train), len(validation), len(test)) == (285, 74, 96)
-voices, crates = (
-    [set(key(row) for row in split.reset_index().itertuples()) for split in (train, validation, test)]
-    for key in (lambda row: row.id.split("/")[0], lambda row: row.topic)
-)
-assert all(not one & other for sets in (voices, crates) for one, other in zip(sets, [*sets[1:], sets[0]], strict=True))
+reports = pd.concat({"train": train, "validation": validation, "test": test}, names=["split"]).reset_index()
+for shared in (reports.id.str.split("/").str[0], reports.topic):
+    assert (reports["split"].groupby(shared).nunique() == 1).all()
 assert [round(limit) for limit in interval(48, 96)] == [40, 60] and round(interval(0, 96)[1]) == 4
 
 rule_shares = {name: (100 * table.mean()).round().astype(int) for name, table in rules.items()}
@@ -35,21 +31,19 @@ worse = by_size.general_perplexity.mean() / 26.196
 assert [round(100 * share - 100) for share in (worse.min(), worse.max())] == [14, 62]
 
 # The errors, on validation reports.
-parsed = {key: (parse(text), json.loads(validation.completion[key])) for key, text in texts.items()}
-wrong_fields = {key: [f for f in FIELDS if given.get(f) != label[f]] for key, (given, label) in parsed.items()}
-wrong_fields = {key: fields for key, fields in wrong_fields.items() if fields}
-assert len(wrong_fields) == 52 and sum(len(fields) == 1 for fields in wrong_fields.values()) == 33
-count = Counter(field for fields in wrong_fields.values() for field in fields)
-assert (count["kind"], count["crate"]) == (31, 26)
-reports_on = Counter(label["crate"] for _, label in parsed.values())
-missed = Counter(parsed[key][1]["crate"] for key, fields in wrong_fields.items() if "crate" in fields)
-assert [of["time"] + of["plotters"] for of in (missed, reports_on)] == [10, 13]
-assert [sum(of[crate] for crate in ("calamine", "rodio", "dialoguer")) for of in (missed, reports_on)] == [0, 19]
-wishes = [given["kind"] for given, label in parsed.values() if label["kind"] == "feature request"]
-assert (wishes.count("feature request"), len(wishes)) == (4, 12)
-texts_of = {key: [given[f] for f in ("version", "system") if given[f]] for key, (given, _) in parsed.items()}
-no_source = {key for key, values in texts_of.items() if any(one not in validation.prompt[key] for one in values)}
-assert round(100 * (74 - 52) / (74 - 7)) == 33 and len(no_source) == 7 and no_source <= set(wrong_fields)
+wrong = ~scores_of(texts, validation)
+assert (wrong.exact.sum(), (wrong[FIELDS].sum(axis=1) == 1).sum()) == (52, 33)
+assert (wrong.kind.sum(), wrong.crate.sum()) == (31, 26)
+missed = wrong.crate.groupby(validation.completion.map(parse).str["crate"]).agg(["sum", "size"])
+assert missed.loc[["time", "plotters"]].sum().tolist() == [10, 13]
+assert missed.loc[["calamine", "rodio", "dialoguer"]].sum().tolist() == [0, 19]
+counts = pd.crosstab(kinds["label"], kinds["answer"])
+wishes, results = counts.loc["feature request"], counts.loc["wrong result"]
+assert (wishes["feature request"], wishes["documentation"], wishes.sum()) == (4, 4, 12)
+assert (results.sum() - results["wrong result"], results.sum()) == (9, 17)
+copied = {key: [parse(text)[field] for field in ("version", "system")] for key, text in texts.items()}
+no_source = [key for key, values in copied.items() if any(one and one not in validation.prompt[key] for one in values)]
+assert len(no_source) == 7 and wrong.exact[no_source].all() and round(100 * (74 - 52) / (74 - 7)) == 33
 
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.

@@ -31,22 +31,17 @@ def recorded_answers() -> pd.DataFrame:
     return rows.join(reports, on="id").set_index(["id", "way"])
 
 
-def recorded_shares() -> pd.DataFrame:
-    """The share of the reports with valid JSON, with each field right, and with all of them: a row for each way."""
-    means = recorded_answers().groupby("way", sort=False)[["valid", *FIELDS, "exact"]].mean()
-    return means.loc[list(WAYS.values())].map("{:.0%}".format)
-
-
-def answers_view(answers: pd.DataFrame) -> View:
+def answers_view(answers: pd.DataFrame, exact: pd.Series) -> View:
     """Show a report, and side by side the right values and those of three answers, marked right or wrong.
 
     Args:
         answers: the rows of one report, from `recorded_answers()`, by their way.
+        exact: the share of all reports that each way gets right as a whole.
     """
     report = answers.iloc[0]
     columns = {"right": json.loads(report.completion)} | {way: _marked(answers.loc[way]) for way in WAYS.values()}
     table = pd.DataFrame(columns).loc[FIELDS].fillna("null")
-    table.loc["all four right, of 96 reports"] = ["", *recorded_shares().exact[list(WAYS.values())]]
+    table.loc["all four right, of 96 reports"] = ["", *(f"{exact[way]:.0%}" for way in WAYS.values())]
     chat = html.escape(_shortened(answers.loc[next(iter(WAYS.values()))].answer, 110))
     page = f"<p>{html.escape(_shortened(report.prompt, LETTERS_SHOWN))}</p>{table.to_html(border=0)}"
     counts = ", ".join(str(answers.loc[way, FIELDS].sum()) for way in WAYS.values())
@@ -54,14 +49,15 @@ def answers_view(answers: pd.DataFrame) -> View:
 
 
 def three_ways() -> Panel:
-    """Give one report to three models; from code: `recorded_answers()` and `recorded_shares()`."""
+    """Give one report to three models; from code: `recorded_answers()`."""
     answers = recorded_answers()
+    exact = answers.groupby("way").exact.mean()
     reports = answers.groupby("id", sort=False).prompt.first()
     options = [(f"{place + 1}: {_shortened(report, 60)}", key) for place, (key, report) in enumerate(reports.items())]
     chosen = choice("Report", options, reports.index[0])
 
     def update() -> None:
-        panel.show(answers_view(answers.loc[chosen.value]))
+        panel.show(answers_view(answers.loc[chosen.value], exact))
 
     def go_on() -> None:
         chosen.value = reports.index[(reports.index.get_loc(chosen.value) + 1) % len(reports)]
