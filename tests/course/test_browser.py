@@ -12,7 +12,7 @@ pytestmark = pytest.mark.browser
 def test_a_lesson_in_jupyterlab(browser, tmp_path):
     """Open it, run all its cells, answer its quiz."""
     port = free_port()
-    for name in ("17_leaderboard.ipynb", "17_leaderboard.py"):  # it trains nothing, so its cells take seconds
+    for name in ("17_leaderboard.ipynb", "17_leaderboard.py"):  # trains nothing
         shutil.copy(ROOT / "notebooks" / name, tmp_path / name)
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += [f"--IdentityProvider.token={TOKEN}"]
