@@ -21,9 +21,9 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (12_345, 572_400, 80),
     "notebooks/course": (5_340, 244_800, 74),
-    "tests": (15_050, 725_700, 116),
+    "tests": (15_060, 726_500, 116),
 }
-LESSON_LINES = 9_437
+LESSON_LINES = 9_452
 MOST_NAMES = 46
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_475), "tlkit.reports.charts": (4, 450)}

@@ -17,9 +17,7 @@ def test_a_lesson_in_jupyterlab(browser, tmp_path):
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", f"--port={port}"]
     command += [f"--IdentityProvider.token={TOKEN}"]
     with served(command, f"http://localhost:{port}", tmp_path, PYTHONPATH=str(ROOT / "notebooks")):
-        page, wrong = opened(
-            browser, f"http://localhost:{port}/lab/tree/17_leaderboard.ipynb?token={TOKEN}&reset"
-        )
+        page, wrong = opened(browser, f"http://localhost:{port}/lab/tree/17_leaderboard.ipynb?token={TOKEN}&reset")
         shows(page, "| Idle")  # the kernel is there
         page.get_by_role("menuitem", name="Run", exact=True).click()
         page.get_by_role("menuitem", name="Run All Cells", exact=True).click()

@@ -12,7 +12,7 @@ FIELDS = ["crate", "version", "system", "kind"]
 WAYS = {
     "untouched-0-0-0-0-test": "untouched",
     "shown3-0-0-0-0-test": "three examples",
-    "lora-285-72-0.001-0-renamed-validation-test": "tuned",
+    "lora-285-288-0.001-0-renamed-test-cuda": "tuned",
 }
 LETTERS_SHOWN = 480  # of a report; the rest would not fit a screen
 
