@@ -1,5 +1,6 @@
 """The record of a run: which device, driver and versions, which day, and every check with its figures."""
 
+import contextlib
 import datetime
 import json
 import math
@@ -84,7 +85,9 @@ def _describe(device):
 def _versions():
     """Of everything that the figures depend on."""
     found = {"python": platform.python_version(), "system": f"{platform.system()} {platform.release()}"}
-    found |= {package.name: package.version for package in metadata.distributions() if package.name in PACKAGES}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)  # of several on the path, the one that is imported
     built = {name: getattr(torch.version, name, None) for name in ("cuda", "hip", "xpu")}
     return found | {f"torch built for {name}": version for name, version in built.items() if version}
 
