@@ -44,7 +44,7 @@ fetched: .venv/installed
 real: fetched
 	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real
 bench: .venv/installed
-	$(BIN)/python tests/benchmarks/virtual_device.py && $(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/against_trainer.py
+	$(BIN)/python tests/benchmarks/memory_accuracy.py && $(BIN)/python tests/benchmarks/against_trainer.py
 # Another device, or some of the checks: make gpu DEVICE=virtual:96MiB ONLY="training or generation"
 gpu: .venv/installed
 	$(BIN)/python -m pytest -m gpu tests/gpu $(if $(DEVICE),--device $(DEVICE)) $(if $(ONLY),-k "$(ONLY)")

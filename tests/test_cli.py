@@ -288,15 +288,20 @@ def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "speed", "precision", "dtype"),
-    [("lora", 6.0, "bf16", "bf16"), ("full", 6.0, "bf16", "fp32"), ("lora", 0.2, "fp32", "fp32")],
+    ("strategy", "speed", "given", "precision", "dtype"),
+    [
+        ("lora", 6.0, [], "bf16", "bf16"),
+        ("lora", 6.0, ["--dtype", "fp32"], "bf16", "fp32"),
+        ("full", 6.0, [], "bf16", "fp32"),
+        ("lora", 0.2, [], "fp32", "fp32"),
+    ],
 )
 def test_precision_auto_is_settled_before_the_run_said_and_stored(
-    tmp_path, capsys, monkeypatch, small, strategy, speed, precision, dtype
+    tmp_path, capsys, monkeypatch, small, strategy, speed, given, precision, dtype
 ):
     monkeypatch.setattr("tlkit.devices._measured_bf16_speed", lambda kind, threads: speed)
     line = ["train", "--strategy", strategy, "--precision", "auto", "--sequence-length", "64", "--profile", "small"]
-    assert main([*line, "--output", str(tmp_path)]) == 0
+    assert main([*line, *given, "--output", str(tmp_path)]) == 0
     shown, used = capsys.readouterr().out, yaml.safe_load((tmp_path / "run.yaml").read_text())
     assert (used["precision"], used["dtype"]) == (precision, dtype)
     assert f"computed in {precision}" in shown and ("stay frozen" in shown) is (dtype == "bf16")

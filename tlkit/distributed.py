@@ -126,7 +126,8 @@ def train_together(
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
     state = _WholeState(trained, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed)
-    log, first, scoring = RunLog(), accelerator.is_main_process, plan_of_scoring(plan, config)
+    state.saves = first = accelerator.is_main_process
+    log, scoring = RunLog(), plan_of_scoring(plan, config)
 
     def score() -> float:
         return _mean_loss(accelerator, loss, validation, scoring)
@@ -253,8 +254,16 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 class _WholeState(TrainingState):
     """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
 
+    saves = True
+
     def tensors(self) -> dict[str, torch.Tensor]:
-        return {name: _whole(tensor) for name, tensor in super().tensors().items()}
+        """Gathered one by one, so that no device holds all; kept on the host of the process that saves."""
+        found = {}
+        for name, tensor in super().tensors().items():
+            whole = _whole(tensor)
+            if self.saves:
+                found[name] = whole.cpu()
+        return found
 
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         super().load_tensors(step, {name: self._in_parts(name, tensor) for name, tensor in tensors.items()})

@@ -156,20 +156,6 @@ def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
     return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
 
 
-def first_loss_warning(first_training_loss: float, nats_per_token: float) -> str | None:
-    """A warning where the first training loss and the evaluation before training tell different stories.
-
-    Both are nats per token on text of one kind, so they should agree within a nat; labels shifted twice, or a
-    model that did not load, part them by several.
-    """
-    if abs(first_training_loss - nats_per_token) <= 1.0:
-        return None
-    return (
-        f"the first training loss is {first_training_loss:.2f} nats a token but evaluation says {nats_per_token:.2f}: "
-        "one of the two measures something else (labels shifted twice?)"
-    )
-
-
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
     """Yield (inputs, targets, places of the targets) in batches of equally shaped windows.
 

@@ -1,6 +1,5 @@
 """Write files, and hold folders, so that a run that is killed or that is not alone loses nothing."""
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,14 +15,11 @@ class CheckpointError(OSError):
     """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
 
 
-def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
+def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:
     """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
 
     The content goes to `<name>.part` in the same folder, which is then renamed over `path`. Where that fails, `path` is
     as it was before, and nothing is left beside it.
-
-    Returns:
-        The SHA-256 of the content, in hexadecimal.
 
     Raises:
         OSError: where the folder or the disk does not allow it, or what else `fill` raises.
@@ -32,16 +28,14 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> str:
     part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
     try:
         fill(part)
-        digest = sha256_of(part)
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
-    return digest
 
 
-def write_text_atomically(path: Path, text: str) -> str:
+def write_text_atomically(path: Path, text: str) -> None:
     """`write_atomically` for text: in UTF-8, with the same line ends on every system."""
-    return write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
+    write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
 @contextmanager
@@ -76,9 +70,3 @@ def hold_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
 def reason_of(error: Exception) -> str:
     """What the system says about an error, without its number and path."""
     return getattr(error, "strerror", None) or str(error)
-
-
-def sha256_of(path: Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -41,13 +41,14 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         base = base_model(model)
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
-    return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
+        return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
 
 
 def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
     # torch 2.13 and newer; in half precision it would sum in that, too, and round a batch's loss to three digits.
-    if hasattr(functional, "linear_cross_entropy") and head.weight.dtype == torch.float32:
+    in_fp32 = head.weight.dtype == torch.float32 and not torch.is_autocast_enabled(hidden.device.type)
+    if in_fp32 and hasattr(functional, "linear_cross_entropy"):
         options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
         given = {"linear_bias": head.bias, "reduction": "sum", "options": options, "ignore_index": IGNORED}
         return functional.linear_cross_entropy(hidden, head.weight, labels, **given)

@@ -26,11 +26,14 @@ class MemoryTrack(TorchDispatchMode):
 
     It counts what torch holds, not what the process does: the interpreter and kernels' scratch space come on
     top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
+
+    Args:
+        on: the type of the device to count on, such as "cuda"; default: all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on: str | None = None) -> None:
         super().__init__()
-        self.current = self.peak = 0
+        self.on, self.current, self.peak = on, 0, 0
         self.active = False
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
         self._on_host = 0
@@ -64,6 +67,8 @@ class MemoryTrack(TorchDispatchMode):
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
+        if self.on is not None and storage.device.type != self.on:
+            return
         size = storage.nbytes()
         self.admit(size)
         # The reference is kept, or its callback would be dropped; it fires when torch frees the storage.

@@ -68,7 +68,7 @@ class TrainingState:
         self.groups = groups_of(model)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
-        self._first_steps = {id(parameter): 0 for parameter in self.parameters}  # in which each is trained
+        self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
         self._make_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
         self.optimizer = self._new_optimizer(self.updated)
         self.plan = Plan()
@@ -76,10 +76,8 @@ class TrainingState:
     def begin_step(self, total: int) -> None:
         """Freeze the weights whose time has not come, and no others."""
         for group in filter(attrgetter("begins"), self.groups):
-            first = first_step(group.begins, total)
             for parameter in group.parameters:
-                self._first_steps[id(parameter)] = first
-                parameter.requires_grad_(self.step >= first)
+                parameter.requires_grad_(self.step >= first_step(group.begins, total))
 
     def end_steps(self) -> None:
         """Make trainable again what `begin_step` froze."""
@@ -105,12 +103,15 @@ class TrainingState:
             group["lr"] = learning_rate * group["rate"]
         if self.updated is self.parameters:
             self.optimizer.step()
-            return
-        with self.host():
-            for copy, parameter in zip(self.updated, self.parameters, strict=True):
-                copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
-            self.optimizer.step()
-        self._copy_back()
+        else:
+            with self.host():
+                for copy, parameter in zip(self.updated, self.parameters, strict=True):
+                    copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
+                self.optimizer.step()
+            with torch.no_grad():
+                for copy, parameter in zip(self.updated, self.parameters, strict=True):
+                    parameter.copy_(copy)
+        self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
     @phase(UPDATE)
     def make_moments(self) -> None:
@@ -130,16 +131,14 @@ class TrainingState:
                         "exp_avg_sq": torch.zeros_like(tensor),
                     }
 
-    def undo(self, done: int) -> None:
+    def undo(self) -> None:
         """Make the state whole after a step that broke off before the weights changed."""
         self.drop_gradients()
-        for tensor, parameter in zip(self.updated, self.parameters, strict=True):
-            taken = done - self._first_steps[id(parameter)]
-            moments = self.optimizer.state.get(tensor, {})
-            if taken <= 0:
-                self.optimizer.state.pop(tensor, None)  # its first step makes the moments, and may have made half
-            elif "step" in moments:  # plain SGD keeps nothing
-                moments["step"].fill_(taken)
+        for tensor, updates in zip(self.updated, self._updates, strict=True):
+            if updates == 0:
+                self.optimizer.state.pop(tensor, None)  # its first update makes the moments, and may have made half
+            elif "step" in (moments := self.optimizer.state.get(tensor, {})):  # plain SGD keeps nothing
+                moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """All of it but the number of steps, by names that a checkpoint uses."""
@@ -156,9 +155,12 @@ class TrainingState:
             kind, number, *key = name.split(".")
             if kind == "weights":
                 self.parameters[int(number)].copy_(tensor)
+                self.updated[int(number)].copy_(tensor)
             elif kind == "optimizer":
                 optimizer["state"].setdefault(int(number), {})[key[0]] = tensor
         self.optimizer.load_state_dict(optimizer)
+        kept = [optimizer["state"].get(number, {}) for number in range(len(self.parameters))]
+        self._updates = [int(moments.get("step", 0)) for moments in kept]
         self.step = step
 
     def drop_gradients(self) -> None:
@@ -181,11 +183,6 @@ class TrainingState:
             self.optimizer = self._new_optimizer(updated)
             self.optimizer.load_state_dict(settings)
 
-    @torch.no_grad()
-    def _copy_back(self) -> None:
-        for copy, parameter in zip(self.updated, self.parameters, strict=True):
-            parameter.copy_(copy)
-
 
 def first_step(begins: float, total: int) -> int:
     """The step, counted from 0, in which a group of parameters is trained for the first time; there always is one."""
@@ -197,7 +194,7 @@ def take_step(
 ) -> StepRecord:
     """Carry out one optimizer step on `batch` as `state.plan` says.
 
-    Where it breaks off, as where memory runs out, the state is as it was before.
+    Where it breaks off before the weights move, as where memory runs out, the state is as it was before.
 
     Raises:
         FloatingPointError: where loss or gradient are not finite; the state is as it was before.
@@ -213,7 +210,7 @@ def take_step(
             norm = _update(state, loss, learning_rate, max_gradient_norm)
     except BaseException:
         if state.step == done:
-            state.undo(done)
+            state.undo()
         raise
     labels = labels_in(batch)
     return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)

@@ -184,28 +184,34 @@ def run_steps(
         count_memory: whether to count live tensors in one step.
     """
     total = total_steps(blocks, config)
-    score_every, number, track = config.evaluate_every or total, state.step, MemoryTrack()
+    score_every, number, peak = config.evaluate_every or total, state.step, math.nan
     counted = _step_to_count_in(state, total) if count_memory else None
     progress.step(number, total, f"step {number} of {total}")
+
+    def ended() -> bool:
+        return number >= total or config.patience is not None and log.evaluations_without_gain >= config.patience
+
     with closing(steps):
-        while number < total and (config.patience is None or log.evaluations_without_gain < config.patience):
+        while not ended():
             number += 1
             if number == counted:
+                track = MemoryTrack(on=next(state.model.parameters()).device.type)
                 track.hold(tensors_of(state.model))
                 track.hold(moment for moments in state.optimizer.state.values() for moment in moments.values())
                 with track:
                     record = replace(next(steps), memory_counted=True)
+                peak = track.peak
             else:
                 record = next(steps)
             log.records.append(record)
             progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
             if score is not None and (number % score_every == 0 or number == total):
                 _note_score(score(), number, state, log, keep_best=config.patience is not None)
-            if save is not None and (number % every == 0 or number == total):
+            if save is not None and (number % every == 0 or ended()):
                 try:
                     save()
                 except CheckpointError as error:
-                    if number < total:
+                    if not ended():
                         raise
                     # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
                     warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
@@ -218,7 +224,7 @@ def run_steps(
     history = pd.DataFrame([vars(record) for record in log.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
     validation = pd.DataFrame(log.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    return TrainingResult(history, validation, track.peak or math.nan, len(log.records) < total, config)
+    return TrainingResult(history, validation, peak, len(log.records) < total, config)
 
 
 def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
@@ -349,6 +355,7 @@ def check_settings(
     """
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
+    vocabulary = model.config.get_text_config().vocab_size
     if len(blocks.shape) != 2 or len(blocks) == 0:
         raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
     if config.patience is not None and validation is None:
@@ -362,14 +369,14 @@ def check_settings(
         if limit is not None and part.shape[1] > limit:
             raise ValueError(f"{name} of {part.shape[1]} tokens: this model reads at most {limit}")
         highest = int(as_examples(part).tokens.max())
-        if highest >= model.config.vocab_size:
+        if highest >= vocabulary:
             raise ValueError(
-                f"token {highest} in {name}, but the model's vocabulary has {model.config.vocab_size}: "
-                "was another tokenizer used?"
+                f"token {highest} in {name}, but the model's vocabulary has {vocabulary}: was another tokenizer used?"
             )
         if isinstance(part, Examples):
             refuse_examples(part, class_count(model), name)
-
+        elif part.shape[1] < 2:
+            raise ValueError(f"{name} of {part.shape[1]} token: expected at least 2, for the first one is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(
             f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head, so it cannot be cut"

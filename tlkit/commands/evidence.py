@@ -133,7 +133,11 @@ def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Ver
     from tlkit.models import fetched_folder
 
     options, _, config, plan = settings
-    shape = {"dtype": options.dtype, "batch_size": config.batch_size, "sequence_length": options.sequence_length}
+    shape = {
+        "dtype": options.dtype or "fp32",
+        "batch_size": config.batch_size,
+        "sequence_length": options.sequence_length,
+    }
     estimate = estimate_memory(
         options.model, options.strategy, **shape, plan=plan, optimizer=config.optimizer, **options.strategy_option
     )

@@ -51,9 +51,9 @@ class TrainOptions:
     sequence_length: int | None = option(
         None, f"tokens in a block; default: {LONGEST_BLOCK}, or fewer if the model reads fewer", at_least=2
     )
-    dtype: str = option(
-        "fp32",
-        "of the weights; bf16 for frozen ones, as small steps are lost in its rounding",
+    dtype: str | None = option(
+        None,
+        "of the weights; bf16 for frozen ones, as small steps are lost in its rounding; default: fp32, or by precision",
         choices=("fp32", "bf16"),
     )
     max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
@@ -123,8 +123,9 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
 
     device, task, (profile, whole, corpus, classes) = probe(), TASKS[scoring.task], documents(scoring)
     precision = settled_precision(plan.precision, device)
-    if plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision):
-        options = replace(options, dtype="bf16")
+    if options.dtype is None:
+        in_bf16 = plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision)
+        options = replace(options, dtype="bf16" if in_bf16 else "fp32")
     plan = Plan(**asdict(plan) | {"precision": precision})
     scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
     with ExitStack() as stack:

@@ -1,6 +1,5 @@
 """Does what should train receive a gradient and move, and does all else stay as it is?"""
 
-import copy
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,9 +53,10 @@ def check_gradient_flow(
         Norms and movements of every tensor, and what is wrong with them.
     """
     model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
-    done, optimizer = state.step, copy.deepcopy(state.optimizer.state_dict())
+    done, kept = state.step, {name: tensor.clone() for name, tensor in state.tensors().items()}
     parameters = dict(model.named_parameters())
-    before = {name: tensor.detach().clone() for name, tensor in parameters.items()}
+    held = {id(tensor) for tensor in state.parameters}
+    before = {name: tensor.detach().clone() for name, tensor in parameters.items() if id(tensor) not in held}
     table = pd.DataFrame({"declared": {name: name in report.trainable for name in parameters}})
     table["trains"] = {name: tensor.requires_grad for name, tensor in parameters.items()}
     norms: dict[str, float] = {}
@@ -81,10 +81,9 @@ def check_gradient_flow(
         for hook in hooks:
             hook.remove()
         with torch.no_grad():
-            for name, tensor in parameters.items():
-                tensor.copy_(before[name])
-        state.optimizer.load_state_dict(optimizer)
-        state.step = done
+            for name, tensor in before.items():
+                parameters[name].copy_(tensor)
+        state.load_tensors(done, kept)
     return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), problems)
 
 

@@ -237,7 +237,7 @@ def steps_with_fallback(
             log.add("training", device, rung, failure, **taken, seconds=seconds, peak=device.peak)
         if failure is None:
             return
-        lower = next(rungs, None)
+        lower = None if rung.plan.train_on_host else next(rungs, None)  # nothing is below it
         if lower is None:
             raise MemoryError(f"no rung is left after {rung.name!r} at step {state.step + 1}: {failure.message}")
         rung = lower

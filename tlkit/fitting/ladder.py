@@ -92,7 +92,9 @@ def descend(
         estimate, note = None, ""
         if order is None:
             try:
-                estimate = 0 if lower.train_on_host else _peak(model, batch, lower, optimizer)
+                estimate = 0
+                if not lower.train_on_host:
+                    estimate = estimate_memory(model, **shape_of(batch), plan=lower, optimizer=optimizer).peak
             except CannotEstimate as error:
                 note = str(error)
         if lower.precision == "bf16" and slow:
@@ -125,7 +127,3 @@ def _usual_order(device: Device | VirtualDevice) -> list[str]:
         in_fp32 = [name for name in on_device if name != "bf16 autocast"]
         on_device = [*in_fp32, *in_fp32, "bf16 autocast"]
     return [*on_device, *on_device, *([ON_HOST] if device.has_host else [])]
-
-
-def _peak(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> int:
-    return estimate_memory(model, **shape_of(batch), plan=plan, optimizer=optimizer).peak

@@ -133,7 +133,8 @@ def train_one_step(
         parameter.grad = torch.zeros_like(parameter)
     state.update_weights(0.0)
     state.drop_gradients()
-    trace.hold(_moments(state.optimizer), "optimizer state")
+    moments = (value for kept in state.optimizer.state.values() for value in kept.values() if value is not None)
+    trace.hold(moments, "optimizer state")
     state.apply_plan(plan)
 
     for parameter in state.parameters:
@@ -160,11 +161,6 @@ def _score(model: nn.Module, shape: tuple[int, int]) -> None:
         logits = model(input_ids=windows, use_cache=False).logits.float()
     labels = windows[:, 0] if logits.ndim == 2 else windows.flatten()  # a classifier's are one for each row
     functional.cross_entropy(logits.flatten(0, -2), labels, reduction="none")
-
-
-def _moments(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
-    for state in optimizer.state.values():
-        yield from (value for value in state.values() if value is not None)
 
 
 @contextmanager

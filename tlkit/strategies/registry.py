@@ -95,7 +95,8 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     if any(option.kind is option.VAR_KEYWORD for option in declared.values()):
         declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD}
         if "method" in declared:  # it hands on what is not its own to the strategy that it is made with
-            declared |= options_of(options.get("method", declared["method"].default))
+            method = options.get("method", declared["method"].default)
+            declared |= options_of(method) if isinstance(method, str) else {}
         else:  # it judges what it does not declare
             options = {name: value for name, value in options.items() if name in declared}
     if unknown := sorted(set(options) - set(declared)):

@@ -1,6 +1,5 @@
 """Runs that are killed, damaged, refused: what is resumed ends as if nothing had happened."""
 
-import hashlib
 import json
 import os
 import subprocess
@@ -288,7 +287,7 @@ def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):
 
 def test_what_is_written_is_whole_or_not_there(tmp_path):
     path = tmp_path / "table.csv"
-    assert write_atomically(path, lambda part: part.write_text("old")) == hashlib.sha256(b"old").hexdigest()
+    write_atomically(path, lambda part: part.write_text("old"))
 
     def torn(part):
         part.write_text("ne")

@@ -220,6 +220,7 @@ def test_impossible_options_are_refused():
         ("qlora", {"method": "ia3", "r": 4}, "qlora has no option r: expected method$"),
         ("qlora", {"method": "full"}, "expected a method of peft"),
         ("qlora", {"method": "vera", "r": "four"}, "expected a value of type int"),
+        ("qlora", {"method": ["vera"]}, r"qlora: method=\['vera'\]: expected a value of type str"),
     ):
         with pytest.raises(ValueError, match=said):
             adapted(name, **options)

@@ -101,10 +101,12 @@ def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, set
             train(model.requires_grad_(True), BLOCKS, plan=Plan(chunked_loss=True))
 
 
-def test_the_loss_in_pieces_is_summed_in_fp32_where_the_weights_are_in_bf16():
-    """Relative 1e-6: the same logits; a sum in bf16 would be off by thousandths."""
-    model = small("llama").to(torch.bfloat16)
-    whole, pieces = (summed_loss(model, BLOCKS, Plan(chunked_loss=chunked)) for chunked in (False, True))
+@pytest.mark.parametrize(("weights", "precision"), [(torch.bfloat16, "fp32"), (torch.float32, "bf16")])
+def test_the_loss_in_pieces_rounds_as_the_whole_one_does_in_bf16(weights, precision):
+    """Relative 1e-6: the same logits; sums in bf16 would be off by thousandths, products in fp32 by ten-thousandths."""
+    model = small("llama").to(weights)
+    plans = [Plan(precision=precision, chunked_loss=chunked) for chunked in (False, True)]
+    whole, pieces = (summed_loss(model, BLOCKS, plan) for plan in plans)
     assert pieces.dtype == torch.float32 and pieces.item() == pytest.approx(whole.item(), rel=1e-6)
 
 
@@ -139,10 +141,15 @@ def snapshot(state) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize(("planted", "taken"), [(math.nan, 0), (-math.inf, 2)])
 def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
-    """The loss is as good as ever; only the backward pass is poisoned, in one value of one tensor."""
+    """The loss is as good as ever; only the backward pass is poisoned, in one value of one tensor.
+
+    Nor the number of updates of a weight that has had fewer than others, as an expert has that got no token.
+    """
     model, undisturbed = (small("llama") for _ in range(2))
     state, other = (new_state(m, TrainingConfig()) for m in (model, undisturbed))
-    for _ in range(taken):
+    for number in range(taken):
+        for one in (model, undisturbed):
+            one.model.layers[1].mlp.up_proj.weight.requires_grad_(number > 0)
         take_step(state, BLOCKS, 1e-2)
         take_step(other, BLOCKS, 1e-2)
     before = snapshot(state)

@@ -13,6 +13,7 @@ from interrupted import assert_goes_on_bit_for_bit
 from small_models import weights_of
 
 from tlkit import training
+from tlkit.checkpoints import newest_step
 from tlkit.jobs import SILENT, Job
 from tlkit.memory import MemoryTrack
 from tlkit.steps import Plan
@@ -89,12 +90,12 @@ def expected_end(losses: list[float], patience: int) -> tuple[int, int]:
         ([math.inf, 4.0, 3.0, 2.0, 1.0, 0.5], 1, 1),
     ],
 )
-def test_patience_counts_evaluations_in_a_row_without_improvement(scripted, losses, patience, made):
+def test_patience_counts_evaluations_in_a_row_without_improvement(scripted, losses, patience, made, tmp_path):
     assert expected_end(losses, patience)[0] == made
     scripted[0][:] = losses
     model = small_model()
-    result = run(patience, model)
-    assert len(result.validation) == made and result.stopped_early is (made < 6)
+    result = run(patience, model, checkpoint_dir=tmp_path, every=100)
+    assert len(result.validation) == made == newest_step(tmp_path) and result.stopped_early is (made < 6)
     if math.isfinite(losses[0]) or made > 1:
         assert torch.equal(weights_of(model), scripted[1][expected_end(losses, patience)[1]])
 
@@ -136,6 +137,16 @@ def test_the_peak_is_that_of_a_step_with_the_optimizers_state(tmp_path):
     assert new.peak_memory == pytest.approx(track.peak, rel=0.05)
     finished = train(small_model(), BLOCKS, config, checkpoint_dir=tmp_path, every=5, resume=True)
     assert math.isnan(finished.peak_memory) and len(finished.history) == 6
+
+
+def test_the_peak_is_of_tensors_on_the_models_device():
+    """What is offloaded lies elsewhere; the meta device stands for the host of a card."""
+    peaks, elsewhere = [], []
+    for size in (0, 10**9):
+        model = small_model()
+        model.register_forward_pre_hook(lambda *_, n=size: elsewhere.append(torch.empty(n, device="meta")))
+        peaks.append(train(model, BLOCKS, TrainingConfig(batch_size=2)).peak_memory)
+    assert peaks[0] == peaks[1]
 
 
 def test_a_resumed_run_in_bf16_over_4_bits_is_the_undisturbed_one(tmp_path):

@@ -7,6 +7,7 @@ import torch
 
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
+from tlkit.settings import Plan
 from tlkit.steps import TrainingState
 from tlkit.strategies import apply_strategy, strategies_named
 
@@ -27,6 +28,14 @@ def test_every_strategy_moves_what_it_declares_and_nothing_else(strategy, shallo
     assert set(trainable.tensor) == report.trainable and len(trainable) == report.trainable_tensors
     assert trainable.moved_2.all() and not flow.table[~flow.table.declared][["moved_1", "moved_2"]].any(axis=None)
     assert all(torch.equal(before[name], tensor) for name, tensor in report.model.state_dict().items())
+
+
+def test_copies_of_the_weights_on_the_host_are_as_they_were(shallow):
+    report = adapted("last_layers")
+    state = TrainingState(report.model, weight_decay=0.0)
+    state.apply_plan(Plan(offload_optimizer=True))
+    check_gradient_flow(report, BLOCKS, state=state)
+    assert all(map(torch.equal, state.updated, state.parameters))
 
 
 def test_b_of_an_adapter_moves_first_and_a_second():

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from subprocess import PIPE
 from types import SimpleNamespace
+from weakref import WeakSet
 
 import pytest
 import torch
@@ -16,7 +17,7 @@ from team_runs import BLOCKS, CASES, CONFIG, PLANS, adapted, run, weights_of
 
 from tlkit.checkpoints import newest_step
 from tlkit.cli import main
-from tlkit.distributed import joined, shares, train_together
+from tlkit.distributed import _WholeState, joined, shares, train_together
 from tlkit.settings import Plan, TrainingConfig
 
 # Sums over processes are added in another order. Where a gradient is near zero AdamW makes a visible part of a step of
@@ -51,6 +52,22 @@ def test_losses_and_weights_are_those_of_one_process(found, sharding, strategy, 
     for figure in ("losses", "validation", "weights"):
         assert together[figure] == pytest.approx(single[figure], abs=TOLERANCE), figure
     assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
+
+
+def test_what_is_kept_in_parts_is_gathered_tensor_by_tensor_by_the_one_that_saves(monkeypatch):
+    there, most = WeakSet(), []
+
+    class Gathered:
+        def __init__(self, tensor):
+            self.cpu = tensor.clone
+            there.add(self)
+            most.append(len(there))
+
+    monkeypatch.setattr("tlkit.distributed._whole", Gathered)
+    state = _WholeState(adapted("full"))
+    assert len(state.tensors()) == len(most) > 20 and max(most) <= 2  # this one, and that before it
+    state.saves = False
+    assert state.tensors() == {}
 
 
 def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_two(folder, found):
