@@ -262,7 +262,7 @@ def attempt(model, optimizer, batch, size):
 #   by then, because AdamW makes all moments first.
 #
 # To try this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
-# the tensor that would exceed the budget is refused with CUDA's message. `card.hold` counts the weights, which were
+# the tensor that would exceed the budget is refused with CUDA's message. `card.count` counts the weights, which were
 # made before, and inside `card.host()` nothing is counted. On a real card you leave out `card` and `host`.
 
 
@@ -270,7 +270,7 @@ def attempt(model, optimizer, batch, size):
 def train(model, card, size=4):
     optimizer, log = adamw(model.parameters()), []
     with card:
-        card.hold(model.parameters())
+        card.count(model.parameters())
         for step, batch in enumerate(text.split(4), 1):
             while failed := attempt(model, optimizer, batch, size):
                 log.append((step, size, type(optimizer).__name__, failed))

@@ -22,7 +22,7 @@ from tlkit.commands import Outcome, as_columns
 from tlkit.commands.models import evaluate
 from tlkit.commands.parsing import parser_of
 from tlkit.files import CheckpointError
-from tlkit.options import kind_of, options_of
+from tlkit.options import kind_of, option_fields
 from tlkit.settings import Plan, TrainingConfig
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,7 +48,7 @@ SETTINGS = [
     (name, setting)
     for name, command in COMMANDS.items()
     for parameter in inspect.signature(command).parameters.values()
-    for setting in options_of(parameter.annotation)
+    for setting in option_fields(parameter.annotation)
 ]
 NO_NUMBERS = ["", "nan", "-inf", "1,5", "0x10", "None", "--", "9" * 5000, "1e999999", "\udcff", "\n"]
 NO_WHOLE_NUMBERS = [*NO_NUMBERS, "1.5", "1e9", "inf", str(10**12), str(-(10**12))]
@@ -216,8 +216,8 @@ def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(s
     offered = {setting.name for name, setting in SETTINGS if name == "train"}
     wanted = {setting.name for kind in (TrainingConfig, Plan) for setting in fields(kind)}
     assert wanted - offered == {"train_on_host"}, "what only a fallback decides"
-    assert {setting.name for setting in options_of(Plan)} <= {s.name for name, s in SETTINGS if name == "estimate"}
-    for setting in options_of(TrainingConfig) + options_of(Plan):
+    assert {setting.name for setting in option_fields(Plan)} <= {s.name for name, s in SETTINGS if name == "estimate"}
+    for setting in option_fields(TrainingConfig) + option_fields(Plan):
         Path("run.yaml").write_text(f"strategy: bitfit\noutput: out\n{setting.name}: {{}}\n", encoding="utf-8")
         assert main(["train", "--run-file", "run.yaml"]) == 2
         assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}: {{}}: expected ")
@@ -332,9 +332,9 @@ def test_a_run_file_of_somebody_is_not_replaced(tmp_path, capsys):
 
 
 def test_an_output_folder_in_use_is_refused(tmp_path, capsys, monkeypatch):
-    from tlkit.files import hold_folder
+    from tlkit.files import lock_folder
 
-    with hold_folder(tmp_path):
+    with lock_folder(tmp_path):
         assert main(["train", "--strategy", "bitfit", "--output", str(tmp_path)]) == 1
     assert "is in use by another run" in said(capsys)
     assert not (tmp_path / "run.yaml").exists()

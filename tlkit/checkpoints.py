@@ -14,7 +14,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from tlkit.files import CheckpointError, hold_folder, reason_of, write_atomically
+from tlkit.files import CheckpointError, lock_folder, reason_of, write_atomically
 from tlkit.models.adapters import adapter_names
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
@@ -49,13 +49,13 @@ class Checkpoints:
     identity: dict
 
     @contextmanager
-    def hold(self, resume: bool) -> Iterator[None]:
+    def lock(self, resume: bool) -> Iterator[None]:
         """Keep other runs out of the folder, from before any work until the run ends.
 
         Raises:
             CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
         """
-        with hold_folder(self.folder):
+        with lock_folder(self.folder):
             if not resume and (earlier := _saved(self.folder)):
                 raise CheckpointError(
                     f"{self.folder} holds {earlier[-1].stem} of an earlier run: resume it, or name another folder"

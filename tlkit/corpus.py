@@ -168,7 +168,6 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
 
     Args:
         texts: pairs of a name, for the message, and running text or what a message of a conversation says.
-        tokenizer: of the model.
     """
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
     special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]

@@ -45,7 +45,7 @@ from tlkit.training import (
     total_steps,
 )
 
-PATIENCE = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
+TIMEOUT = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
 LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
 
 
@@ -72,7 +72,7 @@ def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Acc
             )
         yield None
         return
-    accelerator = Accelerator(cpu=on_cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=PATIENCE)])
+    accelerator = Accelerator(cpu=on_cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=TIMEOUT)])
     try:
         yield accelerator
     except RuntimeError as error:
@@ -126,19 +126,19 @@ def train_together(
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
     state = _WholeState(trained, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed)
-    state.saves = first = accelerator.is_main_process
+    state.saves = is_main = accelerator.is_main_process
     log, scoring = RunLog(), plan_of_scoring(plan, config)
 
     def score() -> float:
         return _mean_loss(accelerator, loss, validation, scoring)
 
-    with checkpoints.hold(resume) if checkpoints and first else nullcontext():
+    with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
             restore(checkpoints, state, log)
         _refuse_other_steps(accelerator, state, checkpoint_dir)
         state.apply_plan(plan)
-        with reported(progress, "training") as part:
+        with reported(progress, "training") as progress:
             result = run_steps(
                 _steps(accelerator, loss, state, blocks, config),
                 state,
@@ -147,9 +147,9 @@ def train_together(
                 log,
                 score=None if validation is None else score,
                 # What FSDP keeps in parts is gathered from all; the first one writes it.
-                save=checkpoints and (lambda: save(checkpoints, state, log) if first else state.tensors()),
+                save=checkpoints and (lambda: save(checkpoints, state, log) if is_main else state.tensors()),
                 every=every,
-                progress=part,
+                progress=progress,
                 count_memory=False,
             )
     if in_parts:
@@ -190,9 +190,9 @@ def _steps(
         for number, (rows, weight) in enumerate(passes, 1):
             with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
                 # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
-                part = loss(rows.to(accelerator.device), state.plan) * weight / labels
-                (part * size).backward()
-            losses.append(part.detach())
+                share = loss(rows.to(accelerator.device), state.plan) * weight / labels
+                (share * size).backward()
+            losses.append(share.detach())
         mean = accelerator.reduce(sum(losses)).item()
 
         norm = _whole(nn.utils.clip_grad_norm_(state.parameters, config.max_gradient_norm)).item()

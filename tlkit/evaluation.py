@@ -63,7 +63,6 @@ def perplexity(
     Losses are in nats, computed in fp32 and summed in float64.
 
     Args:
-        model: a causal language model.
         tokenizer: its tokenizer, with an end-of-text token.
         texts: the documents, in any number and length.
         context: tokens that a window reads; None for 256, or fewer where the model reads fewer.

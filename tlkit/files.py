@@ -1,4 +1,4 @@
-"""Write files, and hold folders, so that a run that is killed or that is not alone loses nothing."""
+"""Write files, and lock folders, so that a run that is killed or that is not alone loses nothing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -39,7 +39,7 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 
 @contextmanager
-def hold_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
+def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
     """Keep every other run out of a folder; it is made where there is none.
 
     The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed

@@ -120,7 +120,6 @@ def reported(progress: bool | Part, name: str) -> Iterator[Part]:
 
     Args:
         progress: the part of a larger job that the loop is; True for a job of its own, False for silence.
-        name: of the job of its own.
     """
     if isinstance(progress, Part):
         yield progress

@@ -46,7 +46,7 @@ class MemoryTrack(TorchDispatchMode):
         self.active = False
         return super().__exit__(*exception)
 
-    def hold(self, tensors: Iterable[torch.Tensor]) -> None:
+    def count(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count tensors that are there already."""
         for tensor in tensors if not self._on_host else ():
             storage = tensor.untyped_storage()
@@ -144,18 +144,14 @@ def _autocast_of_caller(args: tuple) -> AbstractContextManager:
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
     """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes."""
     with MemoryTrack() as track:
-        track.hold(tensors_of(model))
+        track.count(tensors_of(model))
         yield track
 
 
 class VirtualDevice(MemoryTrack):
     """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
 
-    Use it as a context; `hold` the model's tensors, or let `train_with_fallback` do both.
-
-    Args:
-        name: of the card.
-        budget: bytes that it may hold.
+    Use it as a context; `count` the model's tensors, or let `train_with_fallback` do both.
     """
 
     def __init__(self, name: str, budget: int) -> None:
@@ -177,7 +173,7 @@ class VirtualDevice(MemoryTrack):
 
     def place(self, model: nn.Module) -> None:
         """Bring a model here."""
-        self.hold(tensors_of(model))
+        self.count(tensors_of(model))
 
     def room_for(self, model: nn.Module) -> int:
         """Bytes that a step of `model` may use."""
@@ -261,7 +257,6 @@ def move_weights(model: torch.nn.Module, device: torch.device, host: Host = null
     """Move a model, its tied weights still tied.
 
     Args:
-        model: changed in place.
         device: where to; with a virtual device, `CPU` is the host.
         host: that virtual device's `host`.
     """

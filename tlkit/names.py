@@ -24,11 +24,7 @@ FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimize
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Around a part of a step, or as a decorator: an error that leaves it says so to `phase_of`.
-
-    Args:
-        name: one of `PHASES`.
-    """
+    """Around a part of a step, or as a decorator: an error that leaves it says so to `phase_of`."""
     try:
         yield
     except Exception as error:
@@ -40,7 +36,6 @@ def phase_of(error: BaseException, otherwise: str = FORWARD) -> str:
     """The part of a step in which an error arose.
 
     Args:
-        error: that was caught.
         otherwise: the answer where no step was under way: an evaluation is a forward pass.
     """
     return getattr(error, "phase", otherwise)

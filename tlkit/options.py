@@ -43,8 +43,6 @@ def option(
     Args:
         default: the value where nothing is said; without one, a value has to be given.
         help: what it is, in one line. A field without help is no option of the command line.
-        choices: the values it may have.
-        at_least: the smallest number it may be.
         above: what a number has to be larger than.
         at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
         notes: more for the command line: `positional=True`, or `path="file"`, `"new folder"`.
@@ -62,7 +60,7 @@ def _field(default: Any, metadata: Mapping) -> Any:
     return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
 
 
-def options_of(settings: type) -> list[Field]:
+def option_fields(settings: type) -> list[Field]:
     """The fields of a dataclass that carry help."""
     return [setting for setting in fields(settings) if "help" in setting.metadata]
 
@@ -108,7 +106,7 @@ def checked(setting: Field, value: object) -> object:
 
 def check(settings: object) -> None:
     """Refuse, with name, value and what was expected, a dataclass in which a field has a value that it may not have."""
-    for setting in options_of(type(settings)):
+    for setting in option_fields(type(settings)):
         try:
             checked(setting, getattr(settings, setting.name))
         except ValueError as error:

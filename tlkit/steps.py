@@ -49,8 +49,6 @@ class TrainingState:
 
     Args:
         model: with a strategy applied.
-        optimizer: a name in `OPTIMIZERS`.
-        weight_decay: of that optimizer.
         seed: of the random numbers of all steps.
         host: makes a context in which new tensors lie in the host's memory; only virtual devices need one.
     """
@@ -67,10 +65,10 @@ class TrainingState:
         self.model, self.seed, self.host, self.step = model, seed, host, 0
         self.groups = groups_of(model)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
-        self.updated = self.parameters  # what the optimizer changes: these, or copies of them on the host
+        self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
         self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
         self._make_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
-        self.optimizer = self._new_optimizer(self.updated)
+        self.optimizer = self._new_optimizer(self.master_parameters)
         self.plan = Plan()
 
     def begin_step(self, total: int) -> None:
@@ -91,7 +89,7 @@ class TrainingState:
         if plan.train_on_host:
             move_weights(self.model, CPU, self.host)
             self._give_optimizer_to_host(self.parameters)
-        elif plan.offload_optimizer and self.updated is self.parameters:
+        elif plan.offload_optimizer and self.master_parameters is self.parameters:
             with self.host():
                 copies = [p.detach().to(CPU, copy=True).requires_grad_() for p in self.parameters]
             self._give_optimizer_to_host(copies)
@@ -101,15 +99,15 @@ class TrainingState:
         """One step of the optimizer, by the gradients that lie in the weights."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["rate"]
-        if self.updated is self.parameters:
+        if self.master_parameters is self.parameters:
             self.optimizer.step()
         else:
             with self.host():
-                for copy, parameter in zip(self.updated, self.parameters, strict=True):
+                for copy, parameter in zip(self.master_parameters, self.parameters, strict=True):
                     copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
                 self.optimizer.step()
             with torch.no_grad():
-                for copy, parameter in zip(self.updated, self.parameters, strict=True):
+                for copy, parameter in zip(self.master_parameters, self.parameters, strict=True):
                     parameter.copy_(copy)
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
@@ -121,9 +119,9 @@ class TrainingState:
         memory runs out for the moments of others.
         """
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
-            pairs = zip(self.updated, self.parameters, strict=True)
+            pairs = zip(self.master_parameters, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
-            with self.host() if self.updated is not self.parameters else nullcontext():
+            with self.host() if self.master_parameters is not self.parameters else nullcontext():
                 for tensor in new:
                     self.optimizer.state[tensor] = {
                         "step": torch.zeros((), device=tensor.device),
@@ -134,7 +132,7 @@ class TrainingState:
     def undo(self) -> None:
         """Make the state whole after a step that broke off before the weights changed."""
         self.drop_gradients()
-        for tensor, updates in zip(self.updated, self._updates, strict=True):
+        for tensor, updates in zip(self.master_parameters, self._updates, strict=True):
             if updates == 0:
                 self.optimizer.state.pop(tensor, None)  # its first update makes the moments, and may have made half
             elif "step" in (moments := self.optimizer.state.get(tensor, {})):  # plain SGD keeps nothing
@@ -155,7 +153,7 @@ class TrainingState:
             kind, number, *key = name.split(".")
             if kind == "weights":
                 self.parameters[int(number)].copy_(tensor)
-                self.updated[int(number)].copy_(tensor)
+                self.master_parameters[int(number)].copy_(tensor)
             elif kind == "optimizer":
                 optimizer["state"].setdefault(int(number), {})[key[0]] = tensor
         self.optimizer.load_state_dict(optimizer)
@@ -165,7 +163,7 @@ class TrainingState:
 
     def drop_gradients(self) -> None:
         """Free them, also those of copies on the host."""
-        for tensor in (*self.parameters, *self.updated):
+        for tensor in (*self.parameters, *self.master_parameters):
             tensor.grad = None
 
     def _new_optimizer(self, tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
@@ -174,13 +172,13 @@ class TrainingState:
         groups = [{"params": [next(left) for _ in group.parameters], "rate": group.rate} for group in self.groups]
         return self._make_optimizer(groups)
 
-    def _give_optimizer_to_host(self, updated: list[torch.Tensor]) -> None:
+    def _give_optimizer_to_host(self, masters: list[torch.Tensor]) -> None:
         settings = self.optimizer.state_dict()
         with self.host():
             for moments in settings["state"].values():
                 moments |= {k: v.to(CPU, copy=True) for k, v in moments.items() if isinstance(v, torch.Tensor)}
-            self.updated = updated
-            self.optimizer = self._new_optimizer(updated)
+            self.master_parameters = masters
+            self.optimizer = self._new_optimizer(masters)
             self.optimizer.load_state_dict(settings)
 
 

@@ -100,11 +100,8 @@ def train(
     Args:
         model: with a strategy applied; changed in place. To resume, as it was before its first step.
         blocks: token ids, shape (blocks, tokens), or examples.
-        config: what to train towards.
-        plan: how to carry out a step.
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
-        every: optimizer steps between checkpoints.
         resume: go on from the newest checkpoint there.
         progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
 
@@ -117,7 +114,7 @@ def train(
     check_settings(model, blocks, config, plan, validation)
     checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
     state, log = new_state(model, config), RunLog()
-    with checkpoints.hold(resume) if checkpoints else nullcontext(), reported(progress, "training") as part:
+    with checkpoints.lock(resume) if checkpoints else nullcontext(), reported(progress, "training") as progress:
         if checkpoints:
             restore(checkpoints, state, log)
         state.apply_plan(plan)
@@ -131,7 +128,7 @@ def train(
             score=None if validation is None else lambda: mean_loss(model, validation, scoring),
             save=checkpoints and (lambda: save(checkpoints, state, log)),
             every=every,
-            progress=part,
+            progress=progress,
         )
 
 
@@ -159,7 +156,7 @@ def training_steps(state: TrainingState, blocks: Batch, config: TrainingConfig) 
 def run_steps(
     steps: Iterator[StepRecord],
     state: TrainingState,
-    blocks: int,
+    rows: int,
     config: TrainingConfig,
     log: RunLog,
     *,
@@ -173,17 +170,13 @@ def run_steps(
 
     Args:
         steps: takes a step each time it is asked for the next record.
-        state: that these steps change.
-        blocks: how many blocks there are.
-        config: what to train towards.
+        rows: how many blocks or examples there are.
         log: what the run has seen before; written to.
-        progress: what to report each step to.
         score: the validation loss now, in nats per token; None where there is nothing to score on.
         save: writes a checkpoint; None where there are none.
-        every: steps between checkpoints.
         count_memory: whether to count live tensors in one step.
     """
-    total = total_steps(blocks, config)
+    total = total_steps(rows, config)
     score_every, number, peak = config.evaluate_every or total, state.step, math.nan
     counted = _step_to_count_in(state, total) if count_memory else None
     progress.step(number, total, f"step {number} of {total}")
@@ -196,8 +189,8 @@ def run_steps(
             number += 1
             if number == counted:
                 track = MemoryTrack(on=next(state.model.parameters()).device.type)
-                track.hold(tensors_of(state.model))
-                track.hold(moment for moments in state.optimizer.state.values() for moment in moments.values())
+                track.count(tensors_of(state.model))
+                track.count(moment for moments in state.optimizer.state.values() for moment in moments.values())
                 with track:
                     record = replace(next(steps), memory_counted=True)
                 peak = track.peak
@@ -222,7 +215,7 @@ def run_steps(
             for parameter, weights in zip(state.parameters, log.best_weights, strict=True):
                 parameter.copy_(weights)
     history = pd.DataFrame([vars(record) for record in log.records])
-    history.insert(1, "epoch", history.step / steps_per_epoch(blocks, config))
+    history.insert(1, "epoch", history.step / steps_per_epoch(rows, config))
     validation = pd.DataFrame(log.scores, columns=["step", "validation_loss", "validation_perplexity"])
     return TrainingResult(history, validation, peak, len(log.records) < total, config)
 
@@ -306,14 +299,14 @@ def restore(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None
         log.best_weights = [newest.tensors[f"best.{number}"] for number in range(len(state.parameters))]
 
 
-def steps_per_epoch(blocks: int, config: TrainingConfig) -> int:
+def steps_per_epoch(rows: int, config: TrainingConfig) -> int:
     """Optimizer steps in one pass over the data; the last batch of a pass may be smaller."""
-    return math.ceil(blocks / config.batch_size)
+    return math.ceil(rows / config.batch_size)
 
 
-def total_steps(blocks: int, config: TrainingConfig) -> int:
+def total_steps(rows: int, config: TrainingConfig) -> int:
     """Optimizer steps in the whole run, at least one."""
-    return max(1, round(config.epochs * steps_per_epoch(blocks, config)))
+    return max(1, round(config.epochs * steps_per_epoch(rows, config)))
 
 
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
@@ -363,20 +356,20 @@ def check_settings(
     if not trainable_parameters(model):
         raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)
-    for name, part in (("blocks", blocks), ("validation", validation)):
-        if part is None:
+    for name, rows in (("blocks", blocks), ("validation", validation)):
+        if rows is None:
             continue
-        if limit is not None and part.shape[1] > limit:
-            raise ValueError(f"{name} of {part.shape[1]} tokens: this model reads at most {limit}")
-        highest = int(as_examples(part).tokens.max())
+        if limit is not None and rows.shape[1] > limit:
+            raise ValueError(f"{name} of {rows.shape[1]} tokens: this model reads at most {limit}")
+        highest = int(as_examples(rows).tokens.max())
         if highest >= vocabulary:
             raise ValueError(
                 f"token {highest} in {name}, but the model's vocabulary has {vocabulary}: was another tokenizer used?"
             )
-        if isinstance(part, Examples):
-            refuse_examples(part, class_count(model), name)
-        elif part.shape[1] < 2:
-            raise ValueError(f"{name} of {part.shape[1]} token: expected at least 2, for the first one is only read")
+        if isinstance(rows, Examples):
+            refuse_examples(rows, class_count(model), name)
+        elif rows.shape[1] < 2:
+            raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first one is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(
             f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head, so it cannot be cut"

@@ -105,7 +105,7 @@ def _go_on(bench, folder, device, until):
     """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
     model, config, run_log = bench.adapted("full"), bench.config("full"), training.RunLog()
     saved = Checkpoints(folder, identity_of(model, [bench.blocks], {"run": "on a device"}))
-    with saved.hold(resume=True), device.counting():
+    with saved.lock(resume=True), device.counting():
         device.place(model)
         state = new_state(model, config, device.host)
         training.restore(saved, state, run_log)

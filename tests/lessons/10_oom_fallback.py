@@ -28,7 +28,7 @@ def train_from_the_start(batch_size):
     model = load()
     optimizer = adamw(model.parameters())
     with tl.virtual_device(memory="80MiB") as card:
-        card.hold(model.parameters())
+        card.count(model.parameters())
         for step, batch in enumerate(text.split(batch_size), 1):
             tried.append((batch_size, step))
             accumulate(model, batch[:, :-1], batch[:, 1:], batch_size)

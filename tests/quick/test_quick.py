@@ -137,7 +137,7 @@ def test_an_estimate_is_what_a_real_step_takes():
     model = apply_strategy(small_model(), "full").model
     estimate = estimate_memory(copy.deepcopy(model), batch_size=4, sequence_length=12)
     with virtual_device(memory="1GiB") as card:
-        card.hold(tensors_of(model))
+        card.count(tensors_of(model))
         state = TrainingState(model, host=card.host)
         state.apply_plan(Plan())
         take_step(state, BLOCKS[:4], 1e-3)

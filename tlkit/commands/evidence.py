@@ -106,7 +106,6 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
     """What `train` is given for a tier.
 
     Args:
-        name: one of `TIERS`.
         folder: where a folder for what is trained is made.
         model: in place of the tier's own. Blocks are then no longer than it can read, and for the bundled model the
             learning rate is the one that is recorded for it.

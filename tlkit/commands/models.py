@@ -59,7 +59,7 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class Scoring:
+class DataOptions:
     """What is learned, and how it is scored; train and evaluate score the same documents"""
 
     task: str = same_option(ComparisonSettings, "task", "text")
@@ -177,7 +177,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     return Outcome(figures, "\n".join(lines), 0 if fits else 1)
 
 
-def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
+def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     """Measure the perplexity of a model on the test split of a task's corpus, and what it knows.
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
@@ -189,7 +189,8 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     from tlkit.models import agreed_classes, load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
-    device, (profile, whole, corpus, classes), task = probe(), documents(scoring), TASKS[scoring.task]
+    profile, device, task = setup(data.profile), probe(), TASKS[data.task]
+    whole, corpus, classes = load_documents(data, profile)
     fields = tuple(filter(None, (options.fields or "").split(",")))
     if options.metric and not task.in_chat or fields and not options.metric:
         raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
@@ -198,7 +199,7 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     classes = agreed_classes(options.model, classes)
     loaded = load_model(options.model, classes=classes and len(classes))
-    window, in_chat = task.window(loaded.model, scoring.context, scoring.stride), task.in_chat
+    window, in_chat = task.window(loaded.model, data.context, data.stride), task.in_chat
     if asked:
         encode_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat)  # refuses before the work is done
     device.place(loaded.model)
@@ -227,13 +228,13 @@ def evaluate(options: EvaluateOptions, scoring: Scoring) -> Outcome:
     return Outcome(figures | {"questions": answered}, f"{text}\n{options.questions}: {answers}")
 
 
-def documents(scoring: Scoring) -> tuple["Profile", "Corpus", "Corpus", tuple[str, ...] | None]:
-    """The profile, all documents, those that are trained on and scored, and the classes that all of them have."""
+def load_documents(data: DataOptions, profile: Profile) -> tuple["Corpus", "Corpus", tuple[str, ...] | None]:
+    """All documents, those that are trained on and scored, and the classes that all of them have."""
     from tlkit.evidence.tasks import TASKS, limited
 
-    profile, task = setup(scoring.profile), TASKS[scoring.task]
-    whole = task.load(scoring)
-    return profile, whole, limited(whole, profile, scoring.limit), task.classes(whole)
+    task = TASKS[data.task]
+    whole = task.load(data)
+    return whole, limited(whole, profile, data.limit), task.classes(whole)
 
 
 def fetch(options: FetchOptions) -> Outcome:

@@ -15,7 +15,7 @@ import yaml
 
 from tlkit.commands import WIDTH
 from tlkit.commands.run_files import read_run_file
-from tlkit.options import checked, kind_of, options_of
+from tlkit.options import checked, kind_of, option_fields
 
 METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", dict: "NAME=VALUE"}
 
@@ -41,7 +41,7 @@ def parser_of(commands: Mapping[str, Callable]) -> argparse.ArgumentParser:
         one.add_argument("--json", action="store_true", default=False, help="print JSON, for machines")
         for kind in _kinds_of(command):
             group = one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
-            for setting in options_of(kind):
+            for setting in option_fields(kind):
                 _add(group, setting)
     return parser
 
@@ -53,7 +53,7 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
         An object of each dataclass, in the order of the parameters.
     """
     kinds = _kinds_of(command)
-    settings = {setting.name: setting for kind in kinds for setting in options_of(kind)}
+    settings = {setting.name: setting for kind in kinds for setting in option_fields(kind)}
     values = {name: _joined(settings[name], value) for name, value in given.items()}
     if "run_file" in values:
         in_file = {name: setting for name, setting in settings.items() if name != "run_file"}
@@ -63,7 +63,7 @@ def settings_of(command: Callable, given: Mapping[str, object]) -> list[object]:
             raise ValueError(f"{_flag(setting)} is missing: {setting.metadata['help']}")
         if isinstance(path := values.get(name), Path):
             _check_path(setting, path)
-    return [kind(**{s.name: values[s.name] for s in options_of(kind) if s.name in values}) for kind in kinds]
+    return [kind(**{s.name: values[s.name] for s in option_fields(kind) if s.name in values}) for kind in kinds]
 
 
 def _joined(setting: Field, value: object) -> object:

@@ -53,8 +53,6 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
     """Write settings so that `read_run_file` reads the same.
 
     Args:
-        path: the file, written anew.
-        settings: the values by name.
         notes: what the run depends on besides, for people: written as comments.
 
     Raises:

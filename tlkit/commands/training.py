@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome
-from tlkit.commands.models import MODEL, STRATEGY, EstimateOptions, Scoring, documents
+from tlkit.commands.models import MODEL, STRATEGY, DataOptions, EstimateOptions, load_documents
 from tlkit.commands.run_files import refuse_to_replace, write_run_file
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.files import hold_folder, reason_of
+from tlkit.files import lock_folder, reason_of
 from tlkit.jobs import Job
-from tlkit.options import option, options_of, same_option
-from tlkit.settings import Plan, TrainingConfig, check_settings_alone
+from tlkit.options import option, option_fields, same_option
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +86,7 @@ class TrainPlan(Plan):
     precision: str = same_option(ComparisonSettings, "precision", "fp32")
 
 
-def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: TrainPlan) -> Outcome:
+def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
     """Adapt a model by one strategy and save it.
 
     All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
@@ -115,22 +115,23 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
     expected = expectations_of(options.expect)
     rate_from = "as given"
     if config.learning_rate is None:
-        rate = rate_for(options.model, options.strategy, scoring.task, config.optimizer)
+        rate = rate_for(options.model, options.strategy, data.task, config.optimizer)
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     run_file, checkpoints = options.output / RUN_FILE, options.output / "checkpoints"
     refuse_to_replace(run_file)
 
-    device, task, (profile, whole, corpus, classes) = probe(), TASKS[scoring.task], documents(scoring)
+    profile, device, task = setup(data.profile), probe(), TASKS[data.task]
+    whole, corpus, classes = load_documents(data, profile)
     precision = settled_precision(plan.precision, device)
     if options.dtype is None:
         in_bf16 = plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision)
         options = replace(options, dtype="bf16" if in_bf16 else "fp32")
     plan = Plan(**asdict(plan) | {"precision": precision})
-    scoring = replace(scoring, profile=profile.name, corpus=corpus.name)
+    data = replace(data, profile=profile.name, corpus=corpus.name)
     with ExitStack() as stack:
         accelerator = stack.enter_context(joined(options.sharding, on_cpu=device.kind == "cpu"))
-        first = accelerator is None or accelerator.is_main_process  # which scores, writes and speaks
+        is_main = accelerator is None or accelerator.is_main_process  # which scores, writes and speaks
         if options.expect and accelerator:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
         report, tokenizer, classes = _adapted(options, config.seed, task, classes)
@@ -144,7 +145,7 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
             config = replace(config, epochs=options.max_steps / steps_per_epoch(len(blocks), config))
         options = replace(options, model=chosen_model(options.model), sequence_length=blocks.shape[1])
         documents_used = account(task, whole, corpus, tokenizer, length)
-        settings = _settings(options, scoring, config, plan)
+        settings = _settings(options, data, config, plan)
         notes = {
             "documents": str(documents_used),
             **opening_of(task, tokenizer),
@@ -155,27 +156,27 @@ def train(options: TrainOptions, scoring: Scoring, config: TrainSettings, plan: 
         }
 
         def score(when: str) -> "PerplexityResult":
-            window = task.window(model, scoring.context, scoring.stride)
+            window = task.window(model, data.context, data.stride)
             with Job() as job, job.part(when) as part:
                 return task.score(model, tokenizer, corpus.test, window, classes, part)
 
-        if first:
-            stack.enter_context(hold_folder(options.output))
+        if is_main:
+            stack.enter_context(lock_folder(options.output))
         untrained = copy.deepcopy(model) if expected.checkpoint_reloads else None
         if options.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
             device.place(model)
-        before = score("before training") if first else None
-        if first and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
+        before = score("before training") if is_main else None
+        if is_main and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
             write_run_file(run_file, settings, notes)
         problems = check_gradient_flow(report, blocks[:1]).problems if expected.gradients_flow else ()
         held = stack.enter_context(memory_watched(model, device)) if expected.memory_growth_percent else ()
-        how = {"plan": plan, "validation": validation, "progress": first}
+        how = {"plan": plan, "validation": validation, "progress": is_main}
         how |= {"checkpoint_dir": checkpoints, "every": options.checkpoint_every, "resume": options.resume}
         if accelerator is None:
             result = train_model(model, blocks, config, **how)
         else:
             result = train_together(accelerator, model, blocks, config, sharding=options.sharding, **how)
-        if not first:
+        if not is_main:
             return Outcome()
         reload_problem = ""
         if untrained is not None:
@@ -251,7 +252,7 @@ def _settings(*used: object) -> dict[str, object]:
     return {
         setting.name: getattr(group, setting.name)
         for group in used
-        for setting in options_of(type(group))
+        for setting in option_fields(type(group))
         if setting.name not in OF_THIS_CALL
     }
 

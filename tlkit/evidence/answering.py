@@ -66,7 +66,6 @@ def answer(
     """Let a model answer the last question of each conversation, in its chat template.
 
     Args:
-        model: a causal language model.
         tokenizer: its tokenizer; without a template, "Question: … Answer:" is used.
         conversations: whose last answers are left out.
         new_tokens: the most that an answer may have, fewer where the model could not read as many.

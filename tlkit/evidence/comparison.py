@@ -64,7 +64,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class State:
+class Measurement:
     """A model before or after training.
 
     Attributes:
@@ -101,7 +101,6 @@ def compare(
         strategies: names of `STRATEGIES`, or "classic" (the default, to classify with linear_probe before it), "peft"
             or "all", of which what the model's architecture does not allow is a row with a reason.
         profile: how many documents, epochs and seeds.
-        settings: everything else, with defaults.
         output: a folder that each run is written to as it ends; the same comparison goes on from there. Several
             processes with one folder share the runs, and each returns the whole comparison. Default: nothing is
             written.
@@ -176,7 +175,7 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
         parse_size(settings.device_memory)
 
 
-def _measure_start(experiment: Experiment, model: torch.nn.Module, progress: bool) -> State:
+def _measure_start(experiment: Experiment, model: torch.nn.Module, progress: bool) -> Measurement:
     """On the host: what is compared later has the device for itself."""
     with Job(shown=progress) as job, job.part("the model before any training") as part:
         scores = {name: experiment.score(model, texts, part) for name, texts in _test_texts(experiment).items()}
@@ -189,7 +188,7 @@ def _state(
     scores: dict[str, PerplexityResult],
     log: FallbackLog | None,
     progress: Part,
-) -> State:
+) -> Measurement:
     """With the experiment's fallback, less is computed at a time where memory runs out, and `log` gets what fails."""
 
     def careful(action, rows: int = 1):
@@ -203,7 +202,7 @@ def _state(
 
     measured = careful(lambda _: experiment.measure(model, experiment.corpus.test, progress))
     answers = {name: careful(partial(answered, asked), 8) for name, asked in experiment.questions.items()}
-    return State(scores, answers, saved_bytes(model), measured)
+    return Measurement(scores, answers, saved_bytes(model), measured)
 
 
 def saved_bytes(model: torch.nn.Module) -> int:
@@ -258,7 +257,7 @@ def _outcome(
     strategy: str,
     seed: int,
     rates: dict[str, LearningRate],
-    start: State,
+    start: Measurement,
     progress: Part,
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
@@ -282,8 +281,8 @@ def _outcome(
 
 
 def _row(
-    before: State,
-    after: State,
+    before: Measurement,
+    after: Measurement,
     *,
     values: int,
     total: int,
@@ -330,7 +329,7 @@ def _accuracies(before: dict[str, Answers], after: dict[str, Answers]) -> dict[s
     return columns
 
 
-def _in_detail(state: State) -> dict[str, object]:
+def _in_detail(state: Measurement) -> dict[str, object]:
     """What a model has done with each document and question, as a run's outcome keeps it."""
     score, answers = state.scores["test"], state.answers
     asked = [(name, one, place) for name, one in answers.items() for place in range(len(one.questions))]

@@ -12,7 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from tlkit.devices import Device
 from tlkit.memory import in_units, parse_size, track_memory
-from tlkit.options import checked_by_name, option, options_of
+from tlkit.options import checked_by_name, option, option_fields
 
 WARM_UP = 2  # steps before memory and speed are steady: the optimizer's state is made in the first
 SMOOTHING = 5  # parts of a run whose mean losses are compared
@@ -66,7 +66,7 @@ class Verdict:
 def expectations_of(wanted: Mapping[str, object]) -> Expectations:
     """Read expectations as a run file has them, by name; an unknown name or an impossible value is a ValueError."""
     try:
-        expected = Expectations(**checked_by_name({s.name: s for s in options_of(Expectations)}, wanted))
+        expected = Expectations(**checked_by_name({s.name: s for s in option_fields(Expectations)}, wanted))
         if expected.peak_memory:
             parse_size(expected.peak_memory)
     except ValueError as error:

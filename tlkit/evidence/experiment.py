@@ -131,7 +131,6 @@ def load_experiment(
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        profile: how many documents, how many epochs.
         settings: corpus, blocks, batch, window, questions and device.
 
     Returns:
@@ -191,7 +190,6 @@ def allowed(
     Args:
         strategies: those that were named, each of which has to be possible, or "classic", "peft" or "all", of which
             some need not be; None: classic.
-        config: of the model.
         classes: of a classifier; None for a causal language model.
 
     Returns:
@@ -252,8 +250,6 @@ def run_strategy(
 
     Args:
         experiment: what the run has in common with others.
-        strategy: one of `STRATEGIES`, or `CONTROL`.
-        config: rate, epochs, batch and seed.
         blocks: what to train on: token ids, shape (blocks, tokens), or examples.
         texts: documents to score, by a name of yours.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.

@@ -16,7 +16,6 @@ class GradientFlow:
     """What two steps did to every tensor.
 
     Args:
-        strategy: its name.
         table: a row for each tensor, with columns tensor, declared, trains, and for each step norm_1, norm_2
             (of the gradient before clipping, NaN where none arrived) and moved_1, moved_2.
         problems: a sentence for each kind of fault; empty where there is none.
@@ -90,8 +89,8 @@ def check_gradient_flow(
 def _too_small(state: TrainingState, learning_rate: float) -> dict[str, str]:
     """For each weight that the optimizer does hold, why it would stay where it is in spite of a gradient."""
     held = {id(tensor) for group in state.optimizer.param_groups for tensor in group["params"]}
-    pairs = zip(state.parameters, state.updated, strict=True)  # the optimizer may have copies on the host
-    ours = {id(parameter) for parameter, updated in pairs if id(updated) in held}
+    pairs = zip(state.parameters, state.master_parameters, strict=True)  # the optimizer may have copies on the host
+    ours = {id(parameter) for parameter, master in pairs if id(master) in held}
     return {
         name: f"a step of about {learning_rate:g} is lost in the rounding of {tensor.dtype}, whose numbers are "
         f"{torch.finfo(tensor.dtype).eps:.2g} apart at 1.0"

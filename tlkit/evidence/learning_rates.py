@@ -84,7 +84,6 @@ def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: st
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        strategy: one of `STRATEGIES`.
         task: of `TASKS`; a rate belongs to a task.
         optimizer: that takes the steps; what is recorded is of AdamW.
 
@@ -111,11 +110,9 @@ def learning_rates_for(
     """Find the learning rates that are known before any run: those given, then those recorded for the model.
 
     Args:
-        model: preset, hub id or folder.
         strategies: names of `STRATEGIES`, or `CONTROL`.
         settings: what the runs have in common: the keys of `TUNED_FOR`, profile and corpus by name, and the task
             where it is not text.
-        given: rates by strategy.
 
     Returns:
         A rate for each strategy that has one. Those given never count as tuned, and those of a record only where
@@ -169,7 +166,6 @@ def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataF
 
     Args:
         model: a preset, also by the hub id behind it; of others nothing is recorded.
-        task: of `TASKS`.
         corpus: a bundled one may have a record of its own, in a folder below the model's.
     """
     preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)

@@ -153,8 +153,6 @@ def answer_questions(
 
     Args:
         model: a causal language model, also with an adapter.
-        tokenizer: its tokenizer.
-        questions: to answer.
         in_chat: put each question as a message of a user, in the model's chat template.
         batch_size: questions at once, fewer where the vocabulary is large.
         progress: the part of a job that answering is.

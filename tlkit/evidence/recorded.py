@@ -31,7 +31,6 @@ def recorded_comparison(
     """Read the comparison that was recorded for a model.
 
     Args:
-        model: a preset.
         strategies: "classic", those of the published experiment; "all"; "peft", methods of the library peft that are
             not among them; or "in_time", the schedules.
         task: of `TASKS`; each but "text" has one comparison, of the strategies that its lesson is about.
@@ -54,7 +53,6 @@ def recorded(sweep: str, model: str = "tiny", task: str = "text") -> pd.DataFram
 
     Args:
         sweep: `rates`, `epochs`, `passages` or `general`.
-        model: a preset.
         task: of `TASKS`; what is recorded of another than "text" is in a folder of the task's name.
 
     Raises:

@@ -101,8 +101,6 @@ def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
     """What of a corpus is used: of a bundled one as much as the profile says, of a reader's own text all.
 
     Args:
-        whole: the corpus.
-        profile: of the run.
         limit: documents of each split, where that is said.
     """
     if limit is not None:

@@ -87,7 +87,6 @@ def rate_trials(record: pd.DataFrame, strategies: Iterable[str], seeds: int, lik
     Args:
         record: the trials done so far.
         strategies: those to search for, each by `next_rate`.
-        seeds: of every rate.
         like: what all trials have in common.
     """
     wanted = []
@@ -143,7 +142,6 @@ def run_trial(
         trial: strategy, rate, length and seed.
         experiment: model, texts, blocks and window.
         blocks: what to train on, where it is not what the experiment has.
-        progress: is told each step.
 
     Returns:
         Perplexity on the validation documents of the corpus and on general ones, the loss of the last steps in nats a

@@ -129,7 +129,6 @@ def refuse_examples(examples: Examples, classes: int | None, name: str = "exampl
     """Refuse examples that a model cannot learn from.
 
     Args:
-        examples: on any device.
         classes: how many the model tells apart; None for a language model.
         name: of the examples, for the message.
 

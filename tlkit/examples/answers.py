@@ -23,7 +23,6 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
     """Make examples of conversations, one in each row, and refuse those from which the wrong thing would be learned.
 
     Args:
-        conversations: to learn from.
         tokenizer: of the model; where it has no chat template, "Question: … Answer: …" is used.
         learn: "answers", each up to its end token, or "everything", as of running text.
 
@@ -174,8 +173,6 @@ def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bo
     """Messages, pairs of role and content, in the chat template; ValueError where the template refuses them.
 
     Args:
-        messages: in turn.
-        tokenizer: of the model.
         answers_next: whether the text is to end where the model's answer begins.
         tools: functions that may be called, each a description in JSON.
     """

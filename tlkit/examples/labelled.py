@@ -76,8 +76,6 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
     """Make examples of texts with classes: a text in each row, padded behind its last token.
 
     Args:
-        documents: the texts.
-        tokenizer: of the model.
         classes: their names, in the order of their numbers.
         length: the most tokens that are read of a text, from its beginning.
 

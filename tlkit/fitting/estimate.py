@@ -79,14 +79,10 @@ def estimate_memory(
             a model that is here already, which is copied as it is, without contents.
         strategy: a name of `STRATEGIES`, by default full fine-tuning.
         dtype: of the weights: "fp32", "bf16" or "fp16".
-        batch_size: blocks in an optimizer step.
-        sequence_length: tokens in a block.
         plan: how the step is carried out, by default all blocks at once.
-        optimizer: "adamw" or "sgd".
         evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
             takes `windows_at_once` windows); it becomes the phase "evaluation".
         classes: of a classifier that is built from a name or a configuration; None for a causal language model.
-        options: of the strategy.
 
     Returns:
         The peak, by category and by phase.

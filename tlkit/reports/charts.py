@@ -52,7 +52,6 @@ def class_accuracy_chart(table: pd.DataFrame, classes: int) -> Chart:
     Args:
         table: a row for each strategy, with columns strategy, balanced_accuracy, balanced_accuracy_low and
             balanced_accuracy_high, from 0 to 1.
-        classes: how many there are.
     """
     figure, axes = _rows_chart(table, {"balanced accuracy": "balanced_accuracy"}, "{:.0%}")
     axes.axvline(1 / classes, color=INK, linestyle="--", label="guessing")
@@ -64,11 +63,7 @@ def class_accuracy_chart(table: pd.DataFrame, classes: int) -> Chart:
 
 @described
 def pairs_chart(pairs: pd.DataFrame) -> Chart:
-    """Perplexity of the row's strategy minus the column's, a field for each pair; coloured where they are separated.
-
-    Args:
-        pairs: what `compare_pairs` returned.
-    """
+    """Perplexity of the row's strategy minus the column's, a field for each pair; coloured where they are separated."""
     turned = pairs.rename(columns={"first": "second", "second": "first"}).assign(difference=-pairs.difference)
     both = pd.concat([pairs, turned])
     names = list(both.groupby("first").difference.sum().sort_values(kind="stable").index)  # the lowest perplexity first

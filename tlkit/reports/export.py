@@ -10,7 +10,7 @@ from string import Template
 import pandas as pd
 
 from tlkit.evidence.comparison import Comparison
-from tlkit.files import hold_folder, write_atomically, write_text_atomically
+from tlkit.files import lock_folder, write_atomically, write_text_atomically
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
 from tlkit.reports.tables import WORDS, as_markdown, brief, notes_on, readable, rows_of
@@ -30,7 +30,6 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     """Write every table and chart into a folder, each with its provenance.
 
     Args:
-        comparison: what `compare` returned.
         folder: is made where there is none.
 
     Returns:
@@ -40,7 +39,7 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
         OSError: where the folder cannot be written.
     """
     folder = Path(folder)
-    with hold_folder(folder, patience=60):  # another process may have shared the runs, and writes the same
+    with lock_folder(folder, patience=60):  # another process may have shared the runs, and writes the same
         return sorted(_written(comparison, folder))
 
 

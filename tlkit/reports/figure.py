@@ -153,11 +153,8 @@ def box(axes: Axes, corner: Point, width: float, height: float, text: str = "", 
     """A rounded box with words in its middle, legible on a hatch too.
 
     Args:
-        axes: to draw on.
         corner: its lower left corner.
-        width: in units of the axes.
         height: in units of the axes.
-        text: in its middle.
         style: of the patch, such as `facecolor`; `rounding` is the radius of its corners, `fontsize` that of the words.
     """
     rounding, fontsize = style.pop("rounding", 1), style.pop("fontsize", "small")

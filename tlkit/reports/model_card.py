@@ -57,13 +57,10 @@ def model_card(
     """The text of a model card in Markdown: front matter as the hub reads it, then sections for people.
 
     Args:
-        name: of the model.
         base: its base model, by preset, hub id or folder.
         report: of the strategy that it was adapted by.
         data: rows about what it was trained on, `corpus` among them.
         settings: of the training, `task` among them; those that are not set are left out.
-        before: its score before training.
-        after: its score after training.
         provenance: rows about when, where and by what it was trained.
     """
     task, corpus = str(settings["task"]), str(data["corpus"])

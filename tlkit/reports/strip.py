@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.models.adapters import adapter_names, base_model, learns_prefix, wrapped_by
+from tlkit.models.adapters import adapter_names, base_model, learns_prefix, original_module_of
 from tlkit.models.parts import find_blocks, is_tied
 from tlkit.quantization import logical_size
 from tlkit.reports.figure import (
@@ -173,7 +173,7 @@ def _adapter_values(report: StrategyReport) -> Iterator[tuple[str, int, bool]]:
     owners, base = component_of(base_model(model)), base_model(model)
     beside: dict[int, str] = {}
     for module in model.modules():
-        wrapped = wrapped_by(module)
+        wrapped = original_module_of(module)
         components = [owners[id(p)] for p in wrapped.parameters() if id(p) in owners] if wrapped is not None else []
         beside |= {id(parameter): components[0] for parameter in module.parameters() if components}
     for name, parameter in model.named_parameters():

@@ -17,7 +17,7 @@ Selector = Callable[..., nn.Module | None]
 OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
-OF_THE_MODELS_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft keeps what they train in no other
+KEPT_IN_MODEL_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft keeps what they train in no other
 RESERVED = ("all", "peft", "classic")
 
 
@@ -81,7 +81,7 @@ def dtype_of_weights(name: str, precision: str) -> torch.dtype:
         bf16 for weights that stay frozen beside adapters, which peft keeps in fp32; otherwise fp32, because the small
         steps of a training are lost in the rounding of bf16.
     """
-    frozen = FAMILIES.get(name) == "peft" and name not in OF_THE_MODELS_DTYPE
+    frozen = FAMILIES.get(name) == "peft" and name not in KEPT_IN_MODEL_DTYPE
     return torch.bfloat16 if precision == "bf16" and frozen else torch.float32
 
 
@@ -91,12 +91,12 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     Raises:
         ValueError: naming what was given and what was expected.
     """
-    declared = options_of(name)
+    declared = strategy_options(name)
     if any(option.kind is option.VAR_KEYWORD for option in declared.values()):
         declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD}
         if "method" in declared:  # it hands on what is not its own to the strategy that it is made with
             method = options.get("method", declared["method"].default)
-            declared |= options_of(method) if isinstance(method, str) else {}
+            declared |= strategy_options(method) if isinstance(method, str) else {}
         else:  # it judges what it does not declare
             options = {name: value for name, value in options.items() if name in declared}
     if unknown := sorted(set(options) - set(declared)):
@@ -109,7 +109,7 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
             raise ValueError(f"{name}: {option}={value!r}: expected a value of type {words}")
 
 
-def options_of(name: str) -> dict[str, inspect.Parameter]:
+def strategy_options(name: str) -> dict[str, inspect.Parameter]:
     """The options of a strategy, with their defaults and types.
 
     Raises:

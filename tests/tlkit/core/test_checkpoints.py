@@ -16,7 +16,7 @@ from small_models import weights_of
 from transformers import AutoModelForCausalLM, Qwen2Config
 
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.files import CheckpointError, hold_folder, write_atomically
+from tlkit.files import CheckpointError, lock_folder, write_atomically
 from tlkit.strategies import apply_strategy
 from tlkit.training import RunLog, TrainingConfig, new_state, restore, save, train
 
@@ -270,17 +270,17 @@ def test_a_folder_is_held_by_one_run_until_it_ends_or_dies(tmp_path):
     """In this process and in another; a killed holder holds nothing, and nothing is left behind."""
     folder = tmp_path / "runs"
     refused = pytest.raises(CheckpointError, match=f"{folder} is in use by another run: wait for it, or")
-    with hold_folder(folder), refused, hold_folder(folder):
+    with lock_folder(folder), refused, lock_folder(folder):
         pass
     assert list(folder.iterdir()) == []
-    script = "import sys, pathlib; from tlkit.files import hold_folder\n"
-    script += "with hold_folder(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
+    script = "import sys, pathlib; from tlkit.files import lock_folder\n"
+    script += "with lock_folder(pathlib.Path(sys.argv[1])): print('held', flush=True); sys.stdin.read()"
     with subprocess.Popen([sys.executable, "-c", script, folder], stdin=-1, stdout=-1, text=True) as other:
         assert other.stdout.readline() == "held\n"
-        with refused, hold_folder(folder):
+        with refused, lock_folder(folder):
             pass
         other.kill()
-    with hold_folder(folder):
+    with lock_folder(folder):
         pass
     assert list(folder.iterdir()) == []
 

@@ -35,7 +35,7 @@ def test_copies_of_the_weights_on_the_host_are_as_they_were(shallow):
     state = TrainingState(report.model, weight_decay=0.0)
     state.apply_plan(Plan(offload_optimizer=True))
     check_gradient_flow(report, BLOCKS, state=state)
-    assert all(map(torch.equal, state.updated, state.parameters))
+    assert all(map(torch.equal, state.master_parameters, state.parameters))
 
 
 def test_b_of_an_adapter_moves_first_and_a_second():

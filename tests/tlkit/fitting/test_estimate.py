@@ -39,7 +39,7 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     blocks = torch.randint(model.config.vocab_size, shape)
     card = virtual_device(memory="100GiB")
     with card:
-        card.hold(tensors_of(model))
+        card.count(tensors_of(model))
         state = TrainingState(model, optimizer=optimizer, host=card.host)
         state.apply_plan(plan)
         take_step(state, blocks, 1e-3)

@@ -312,7 +312,7 @@ def test_evaluation_and_generation_survive_too():
     for memory, on_host in (("22MiB", False), ("16.2MiB", True)):
         card = virtual_device(memory=memory)
         with card:
-            card.hold([*tiny.model.parameters(), *tiny.model.buffers()])
+            card.count([*tiny.model.parameters(), *tiny.model.buffers()])
         measured = evaluate_with_fallback(
             lambda size: perplexity(tiny.model, tiny.tokenizer, texts, context=128, batch_size=size),
             tiny.model, device=card, log=log,

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, class_head, in_four_bits, refuse_all_but_continuing, wrapped_by
+from tlkit.models.adapters import adapter_names, class_head, in_four_bits, original_module_of, refuse_all_but_continuing
 from tlkit.models.groups import groups_of
+from tlkit.strategies.adapter_probe import check_adapter_takes_part, left_unpacked, passed_over
 from tlkit.strategies.peft_methods import ALL
 from tlkit.strategies.plugins import call_strategy
-from tlkit.strategies.reading import left_unpacked, passed_over, read_adapted
 from tlkit.strategies.registry import FAMILIES, check_strategy
 from tlkit.strategies.report import StrategyReport, describe
 
@@ -21,7 +21,6 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 
     Args:
         model: as loaded; it is changed.
-        strategy: a name in `STRATEGIES`.
         options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); an adapter that is continued takes
             none.
 
@@ -64,7 +63,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
         return report
-    observations = read_adapted(adapted, strategy)
+    observations = check_adapter_takes_part(adapted, strategy)
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
     if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         observations = (*passed_over(adapted), *observations)
@@ -76,6 +75,6 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 def _new_head(model: nn.Module) -> list[nn.Parameter]:
     """The head of a classifier, or peft's copy of it."""
     replaced = {
-        id(p) for m in model.modules() if (original := wrapped_by(m)) is not None for p in original.parameters()
+        id(p) for m in model.modules() if (original := original_module_of(m)) is not None for p in original.parameters()
     }
     return [parameter for parameter in class_head(model) if id(parameter) not in replaced]

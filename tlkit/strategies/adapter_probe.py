@@ -3,14 +3,14 @@
 import torch
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, base_model, class_head, wrapped_by
+from tlkit.models.adapters import adapter_names, base_model, class_head, original_module_of
 from tlkit.models.parts import evaluation_mode, find_blocks, longest_input
 from tlkit.quantization import logical_size
 
 FEW, MANY = 8, 256  # tokens
 
 
-def read_adapted(model: nn.Module, strategy: str) -> tuple[str, ...]:
+def check_adapter_takes_part(model: nn.Module, strategy: str) -> tuple[str, ...]:
     """Let an adapted model read a few tokens, and look what of the adapter its output depends on.
 
     Raises:
@@ -57,7 +57,7 @@ def _left_out(model: nn.Module, added: dict[str, nn.Parameter], most: int) -> li
 def passed_over(adapted: nn.Module) -> tuple[str, ...]:
     """A sentence where matrices of the blocks, often those of experts, have no adapter beside them."""
     blocks = find_blocks(adapted.get_base_model())
-    wrappers = [module for module in blocks.modules() if wrapped_by(module) is not None]
+    wrappers = [module for module in blocks.modules() if original_module_of(module) is not None]
     within = {id(parameter) for wrapper in wrappers for parameter in wrapper.parameters()}
     sizes = {name: logical_size(p) for name, p in blocks.named_parameters() if p.dim() > 1 and id(p) not in within}
     if not sizes:
