@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import torch
 
     from tlkit.corpus import Corpus
+    from tlkit.devices import Device
     from tlkit.evaluation import PerplexityResult
     from tlkit.evidence.tasks import Task
     from tlkit.examples import Batch
@@ -94,17 +95,15 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
     With --expect the run is judged at its end.
     """
     from tlkit.checkpoints import newest_step
-    from tlkit.devices import probe, settled_precision
+    from tlkit.devices import probe
     from tlkit.distributed import joined, train_together
     from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
     from tlkit.evidence.gradient_flow import check_gradient_flow
-    from tlkit.evidence.learning_rates import rate_for
     from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
-    from tlkit.fitting.estimate import DTYPES
     from tlkit.models import chosen_model
     from tlkit.models.parts import longest_input
     from tlkit.reports.model_card import write_card
-    from tlkit.strategies import check_strategy, dtype_of_weights, load_plugin
+    from tlkit.strategies import check_strategy, load_plugin
     from tlkit.training import steps_per_epoch, total_steps
     from tlkit.training import train as train_model
 
@@ -113,21 +112,14 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
         load_plugin(options.plugin)
     check_strategy(options.strategy, options.strategy_option)
     expected = expectations_of(options.expect)
-    rate_from = "as given"
-    if config.learning_rate is None:
-        rate = rate_for(options.model, options.strategy, data.task, config.optimizer)
-        config, rate_from = replace(config, learning_rate=rate.value), rate.source
+    config, rate_from = _with_rate(config, options, data.task)
     check_settings_alone(config, plan)
     run_file, checkpoints = options.output / RUN_FILE, options.output / "checkpoints"
     refuse_to_replace(run_file)
 
     profile, device, task = setup(data.profile), probe(), TASKS[data.task]
     whole, corpus, classes = load_documents(data, profile)
-    precision = settled_precision(plan.precision, device)
-    if options.dtype is None:
-        in_bf16 = plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision)
-        options = replace(options, dtype="bf16" if in_bf16 else "fp32")
-    plan = Plan(**asdict(plan) | {"precision": precision})
+    plan, options = _with_precision(plan, options, device)
     data = replace(data, profile=profile.name, corpus=corpus.name)
     with ExitStack() as stack:
         accelerator = stack.enter_context(joined(options.sharding, on_cpu=device.kind == "cpu"))
@@ -222,6 +214,28 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
         "expected": verdicts,
     }
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
+
+
+def _with_rate(config: TrainSettings, options: TrainOptions, task: str) -> tuple[TrainSettings, str]:
+    """The settings with a learning rate, and where that is from."""
+    from tlkit.evidence.learning_rates import rate_for
+
+    if config.learning_rate is not None:
+        return config, "as given"
+    rate = rate_for(options.model, options.strategy, task, config.optimizer)
+    return replace(config, learning_rate=rate.value), rate.source
+
+
+def _with_precision(plan: TrainPlan, options: TrainOptions, device: "Device") -> tuple[Plan, TrainOptions]:
+    """A plan and options in which "auto" is settled, and the type of the weights that follows from it."""
+    from tlkit.devices import settled_precision
+    from tlkit.fitting.estimate import DTYPES
+    from tlkit.strategies import dtype_of_weights
+
+    precision = settled_precision(plan.precision, device)
+    in_bf16 = plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision)
+    dtype = options.dtype or ("bf16" if in_bf16 else "fp32")
+    return Plan(**asdict(plan) | {"precision": precision}), replace(options, dtype=dtype)
 
 
 def _adapted(options: TrainOptions, seed: int, task: "Task", classes: tuple[str, ...] | None) -> tuple:
