@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (12_345, 572_400, 80),
+    "tlkit": (12_266, 570_500, 80),
     "notebooks/course": (5_340, 244_800, 74),
     "tests": (15_060, 726_500, 116),
 }

@@ -140,7 +140,7 @@ def test_the_peak_is_that_of_a_step_with_the_optimizers_state(tmp_path):
 
 
 def test_the_peak_is_of_tensors_on_the_models_device():
-    """What is offloaded lies elsewhere; the meta device stands for the host of a card."""
+    """The meta device stands for the host of a card."""
     peaks, elsewhere = [], []
     for size in (0, 10**9):
         model = small_model()

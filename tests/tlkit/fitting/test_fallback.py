@@ -91,7 +91,7 @@ def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
 
 
 def test_nothing_lies_below_the_host(monkeypatch):
-    """Where the model does not even get onto the card, and then the host's memory runs out too."""
+    """The card takes no model, and then the host's memory runs out."""
 
     def fails(*_, **__):
         raise torch.OutOfMemoryError("planted")
