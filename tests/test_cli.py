@@ -254,7 +254,7 @@ def test_a_run_file_is_checked_key_by_key(text, expected, stopped, capsys):
 def small(monkeypatch, shallow):
     from tlkit.settings import PROFILES, Profile
 
-    profile = Profile("small", train_passages=6, test_passages=3, epochs=1, seeds=1)
+    profile = Profile("small", train_passages=3, test_passages=3, epochs=1, seeds=1)
     monkeypatch.setitem(PROFILES, "small", profile)
 
 
@@ -262,7 +262,7 @@ def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
     """The command line wins over the file, and the file over the defaults; train and evaluate score the same."""
     asked = {"strategy": "lora", "profile": "small", "epochs": "1e-1", "seed": 7, "precision": "bf16"}
     asked |= {"strategy_option": {"r": 2}, "micro_batch_size": 1, "batch_size": 3, "schedule": "linear"}
-    asked |= {"learning_rate": 1e-2, "context": 64, "stride": 32, "optimizer": "sgd", "sequence_length": 64}
+    asked |= {"learning_rate": 1e-2, "context": 64, "stride": 32, "optimizer": "sgd", "sequence_length": 32}
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(asked))
     first, second = tmp_path / "first", tmp_path / "second"
     line = ["train", "--run-file", str(tmp_path / "asked.yaml"), "--batch-size", "2", "--json", "--output", str(first)]
@@ -300,8 +300,8 @@ def test_precision_auto_is_settled_before_the_run_said_and_stored(
     tmp_path, capsys, monkeypatch, small, strategy, speed, given, precision, dtype
 ):
     monkeypatch.setattr("tlkit.devices._measured_bf16_speed", lambda kind, threads: speed)
-    line = ["train", "--strategy", strategy, "--precision", "auto", "--sequence-length", "64", "--profile", "small"]
-    assert main([*line, *given, "--output", str(tmp_path)]) == 0
+    line = ["train", "--strategy", strategy, "--precision", "auto", "--sequence-length", "32", "--profile", "small"]
+    assert main([*line, *given, "--max-steps", "1", "--batch-size", "1", "--output", str(tmp_path)]) == 0
     shown, used = capsys.readouterr().out, yaml.safe_load((tmp_path / "run.yaml").read_text())
     assert (used["precision"], used["dtype"]) == (precision, dtype)
     assert f"computed in {precision}" in shown and ("stay frozen" in shown) is (dtype == "bf16")
@@ -384,7 +384,7 @@ def test_a_full_disk_at_the_last_save_loses_nothing(tmp_path, capsys, monkeypatc
     def full(*_, **__):
         raise SafetensorError("No space left on device")
 
-    line = ["train", "--strategy", "lora", "--profile", "small", "--sequence-length", "64", "--output", str(tmp_path)]
+    line = ["train", "--strategy", "lora", "--profile", "small", "--max-steps", "2", "--output", str(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr(PeftModel, "save_pretrained", full)
         assert main(line) == 1
@@ -398,7 +398,7 @@ def test_a_full_disk_at_the_last_save_loses_nothing(tmp_path, capsys, monkeypatc
 
 def test_an_adapter_is_continued_or_merged_as_asked_and_never_lost(tmp_path, capsys, small):
     def train(*more: str) -> int:
-        return main(["train", "--profile", "small", "--sequence-length", "64", "--learning-rate", "1e-2", *more])
+        return main(["train", "--profile", "small", "--max-steps", "2", "--learning-rate", "1e-2", *more])
 
     first = str(tmp_path / "first")
     assert train("--strategy", "lora", "--output", first, "--json") == 0
@@ -417,7 +417,7 @@ def test_an_adapter_is_continued_or_merged_as_asked_and_never_lost(tmp_path, cap
     assert not (tmp_path / "no" / "checkpoints").exists()
 
 
-def test_an_estimate_includes_the_evaluation_that_train_makes(capsys):
+def test_an_estimate_includes_the_evaluation_that_train_makes(capsys, shallow):
     from tlkit.fitting.estimate import estimate_memory
 
     assert main(["estimate", "--strategy", "bitfit", "--sequence-length", "32", "--json"]) == 0
@@ -461,7 +461,7 @@ def test_from_training_to_use(tmp_path, capsys, small):
     from tlkit.models import load_model, save_model
 
     adapter, whole = tmp_path / "my adapter", tmp_path / "whole"
-    line = ["train", "--strategy", "lora", "--profile", "small", "--sequence-length", "64", "--output", str(adapter)]
+    line = ["train", "--strategy", "lora", "--profile", "small", "--max-steps", "2", "--output", str(adapter)]
     assert main([*line, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     card = ModelCard.load(adapter / "README.md")
@@ -484,7 +484,7 @@ def test_from_training_to_use(tmp_path, capsys, small):
     assert written[0] == written[1] and [one["prompt"] for one in written[0]] == ["In Rust,", "The value"]
 
 
-def test_what_is_generated_is_counted_and_depends_on_the_seed_alone(capsys):
+def test_what_is_generated_is_counted_and_depends_on_the_seed_alone(capsys, shallow):
     def written(*more: str) -> list[dict]:
         assert main(["generate", "--max-new-tokens", "6", "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)["written"]

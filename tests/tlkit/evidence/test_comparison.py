@@ -5,9 +5,11 @@ import json
 import math
 import re
 import shlex
+import shutil
 import threading
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -17,13 +19,12 @@ from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
-from tlkit.evidence import learning_rates
+from tlkit.evidence import learning_rates, tuning
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, load_with_strategy, run_all
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import default_rates
-from tlkit.evidence.tuning import COARSE
 from tlkit.files import CheckpointError
 from tlkit.jobs import Job
 from tlkit.models import load_model, save_model
@@ -35,7 +36,8 @@ from tlkit.settings import PROFILES, Profile
 from tlkit.strategies import apply_strategy
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
-PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+RATES = ",".join(f"{name}={rate}" for name, rate in GIVEN.items())
+PROFILE = Profile("test", train_passages=3, test_passages=5, epochs=1, seeds=2)
 TIMES = ["seconds", "tokens_per_second", "samples_per_second", "date"]
 RUNS = [("last_layers", 0), ("last_layers", 1), ("bitfit", 0), ("bitfit", 1), (CONTROL, 0)]
 
@@ -75,53 +77,49 @@ def profile(monkeypatch) -> Profile:
 
 
 @pytest.fixture(scope="module")
-def whole(small_model) -> Comparison:
+def finished(tmp_path_factory) -> Path:
+    """The folder of `whole`."""
+    return tmp_path_factory.mktemp("finished")
+
+
+@pytest.fixture(scope="module")
+def whole(small_model, finished) -> Comparison:
     """One that nothing has stopped."""
-    return quick(small_model, PROFILE)
+    return quick(small_model, PROFILE, finished)
 
 
-@pytest.mark.parametrize("stop", [KeyboardInterrupt(), OSError(28, "No space left on device")])
-def test_a_comparison_that_was_stopped_goes_on_and_ends_as_if_it_had_not_been(
-    stop, monkeypatch, tmp_path, small_model, profile, carried_out, whole
+def test_a_comparison_that_was_stopped_twice_goes_on_and_ends_as_if_it_had_not_been(
+    monkeypatch, tmp_path, small_model, profile, carried_out, whole
 ):
-    if isinstance(stop, OSError):  # the disk is full when the third run has ended
-        keep = FinishedRuns.keep
+    """Interrupted, then with one more seed on a disk that is full; each start runs only what is missing."""
+    keep = FinishedRuns.keep
 
-        def full_disk(kept, name, outcome):
-            if name == "bitfit, seed 0":
-                raise stop
-            keep(kept, name, outcome)
+    def full_disk(kept, name, outcome):
+        if name == "bitfit, seed 0":
+            raise OSError(28, "No space left on device")
+        keep(kept, name, outcome)
 
-        monkeypatch.setattr(FinishedRuns, "keep", full_disk)
-    else:
-        carried_out.faults["bitfit", 0] = stop
-    with pytest.raises(type(stop)):
-        quick(small_model, profile, tmp_path)
-    assert carried_out == RUNS[:3]
+    carried_out.faults["bitfit", 0] = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        quick(small_model, profile, tmp_path, seeds=1)
+    assert carried_out == [RUNS[0], RUNS[2]] and len(list((tmp_path / "runs").iterdir())) == 1
+    carried_out.clear()
+    carried_out.faults.clear()
+    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space left"):
+        patch.setattr(FinishedRuns, "keep", full_disk)
+        quick(small_model, profile, tmp_path)  # more seeds are no other settings
+    assert carried_out == RUNS[1:3]
     assert {path.stem for path in (tmp_path / "runs").iterdir()} == {"last_layers, seed 0", "last_layers, seed 1"}
-    monkeypatch.undo()
-    monkeypatch.setattr(experiments, "load_with_strategy", load_with_strategy)
+    carried_out.clear()
     found = quick(small_model, profile, tmp_path)
-    assert len(list((tmp_path / "runs").iterdir())) == len(RUNS)
+    assert carried_out == RUNS[2:] and len(list((tmp_path / "runs").iterdir())) == len(RUNS)
     for name in ("table", "runs"):
         one, other = (getattr(of, name).drop(columns=TIMES, errors="ignore") for of in (found, whole))
         pd.testing.assert_frame_equal(one, other, check_exact=True)
     pd.testing.assert_frame_equal(found.documents, whole.documents, check_exact=True)
     pd.testing.assert_frame_equal(found.pairs, whole.pairs, check_exact=True)
     assert found.curves.drop(columns="seconds").equals(whole.curves.drop(columns="seconds"))
-
-
-def test_a_second_start_runs_only_what_is_missing(tmp_path, small_model, profile, carried_out):
-    quick(small_model, profile, tmp_path, seeds=1)
-    assert carried_out == [("last_layers", 0), ("bitfit", 0), (CONTROL, 0)]
-    carried_out.clear()
-    found = quick(small_model, profile, tmp_path, seeds=2)  # more seeds are no other settings
-    assert carried_out == [("last_layers", 1), ("bitfit", 1)]
-    assert found.table.set_index("strategy").seeds.drop("zero-shot").to_dict() == {
-        "last_layers": 2,
-        "bitfit": 2,
-        CONTROL: 1,
-    }
+    assert found.table.set_index("strategy").seeds[[*GIVEN]].tolist() == [2, 2, 1]
 
 
 @pytest.mark.parametrize(
@@ -132,14 +130,10 @@ def test_a_second_start_runs_only_what_is_missing(tmp_path, small_model, profile
     ],
 )
 def test_other_settings_in_the_same_folder_are_refused_by_name(
-    tmp_path_factory, small_model, profile, carried_out, change, said
+    finished, whole, small_model, profile, carried_out, change, said
 ):
-    folder = tmp_path_factory.getbasetemp() / "one comparison"
-    if not folder.exists():
-        quick(small_model, profile, folder, seeds=1)
-        carried_out.clear()
     with pytest.raises(ValueError, match=said):
-        quick(small_model, profile, folder, seeds=1, **change)
+        quick(small_model, profile, finished, **change)
     assert not carried_out
 
 
@@ -187,10 +181,10 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     assert found.failures["last_layers, seed 1"].startswith("Traceback")
     assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
     assert found.table["rank"].fillna("").eq("").all()  # no rank without a competitor
-    monkeypatch.setattr("tlkit.reports.export.CHARTS", CHARTS)
+    assert len([name for name, draw in CHARTS.items() if draw(found)]) == 4
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
     names = {path.name for path in export(found, tmp_path)}
     assert {"comparison.csv", "comparison.json", "comparison.md", "comparison.html", "perplexity.svg"} <= names
-    assert len([name for name in names if name.endswith(".png")]) == 4
     assert int.from_bytes((tmp_path / "perplexity.png").read_bytes()[16:20]) == 8 * 300  # wide, for print
     for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
         assert found.provenance["weights_sha256"] in (tmp_path / name).read_text()
@@ -211,17 +205,18 @@ def test_a_comparison_in_which_all_fails_says_so(small_model, profile, carried_o
 
 
 def test_a_model_without_recorded_rates_is_tuned_first_and_never_by_rates_of_another(
-    tmp_path, capsys, small_model, profile, carried_out
+    tmp_path, capsys, monkeypatch, small_model, profile, carried_out
 ):
-    settings = ComparisonSettings(seeds=2)
+    monkeypatch.setattr(tuning, "COARSE", (1e-3, 1e-2))
+    monkeypatch.setattr(tuning, "BUDGET", 3)
+    settings = ComparisonSettings(seeds=1)
     found = compare(small_model, ["last_layers"], profile=profile, settings=settings, output=tmp_path)
-    said = capsys.readouterr().err
-    assert f"short sweep on validation text comes first, about {2 * (len(COARSE) + 2)} runs of" in said
+    assert "short sweep on validation text comes first, about 6 runs of" in capsys.readouterr().err
     record = pd.read_csv(tmp_path / "rates.csv")
-    assert set(record.strategy) == {"last_layers", CONTROL} and set(COARSE) <= set(record.learning_rate)
+    assert set(record.strategy) == {"last_layers", CONTROL} and {1e-3, 1e-2} < set(record.learning_rate)
     row = found.table.set_index("strategy").loc["last_layers"]
     assert row.learning_rate != default_rates()["last_layers"] and row.rate_tuned
-    assert row.rate_source.startswith("short sweep of 4 steps in this run for ")
+    assert row.rate_source.startswith("short sweep of 2 steps in this run for ")
     best = record[record.strategy == "last_layers"].set_index("learning_rate").validation_perplexity
     assert row.learning_rate == best.idxmin()
     # The same command searches and trains nothing again.
@@ -235,21 +230,20 @@ def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason(
     tmp_path, capsys, monkeypatch, without_biases, profile, carried_out
 ):
     """Where all strategies were meant; where it was named, it is refused before any work."""
-    monkeypatch.setattr("tlkit.strategies.registry.CLASSIC", ("full", "bitfit", "last_layers"))
-    rates = "full=1e-3,bitfit=1e-2,last_layers=1e-3,random initialisation=1e-3"
-    command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
-    assert main([*command, "--fallback", "--output", str(tmp_path / "all")]) == 0
+    monkeypatch.setattr("tlkit.strategies.registry.CLASSIC", ("last_layers", "bitfit"))
+    command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", "--learning-rates", RATES]
+    assert main([*command, "--output", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().out
     reason = "bitfit selected no weights of LlamaForCausalLM: this architecture has no bias vectors"
     assert f"\nNot possible: {reason}\n" in said and "bitfit" in said.split("Not possible")[0]
-    assert {strategy for strategy, _ in carried_out} == {"full", "last_layers", CONTROL}
+    assert {strategy for strategy, _ in carried_out} == {"last_layers", CONTROL}
     for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
         assert reason in (tmp_path / "all" / name).read_text(), name
     table = pd.read_csv(tmp_path / "all" / "comparison.csv", comment="#").set_index("strategy")
     assert math.isnan(table.perplexity["bitfit"]) and table.seeds["bitfit"] == 0
     carried_out.clear()
     for more, expected in (
-        (["--strategies", "full,bitfit"], f"tlkit compare: {reason}. Leave out bitfit"),
+        (["--strategies", "last_layers,bitfit"], f"tlkit compare: {reason}. Leave out bitfit"),
         (["--against", "bitfit"], f"tlkit compare: against='bitfit': {reason}"),
     ):
         assert main([*command, *more, "--output", str(tmp_path / "no")]) == 2
@@ -324,7 +318,7 @@ def test_differences_are_those_of_the_pairs_in_the_direction_of_the_reference(wh
 def test_the_command_of_a_table_reproduces_it(tmp_path, capsys, small_model, profile):
     """On a model whose name is a template, an option of two words and a comment, with every setting that can differ."""
     chosen = ["--seeds", "1", "--block-size", "32", "--batch-size", "2", "--context", "48", "--stride", "24"]
-    chosen += ["--learning-rates", ",".join(f"{name}={rate}" for name, rate in GIVEN.items()), "--corpus", "facts"]
+    chosen += ["--learning-rates", RATES, "--corpus", "facts"]
     command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit,last_layers", *chosen]
     assert main([*command, "--json", "--output", str(tmp_path / "first")]) == 0
     first = json.loads(capsys.readouterr().out)
@@ -379,23 +373,24 @@ def test_markdown_columns_survive_what_is_in_them(whole):
     assert len({line.replace(r"\|", "").count("|") for line in lines}) == 1
 
 
-def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, shallow):
+def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model):
     """Without fallback each strategy fails and says so; with it, all end."""
-    profile = Profile("test", train_passages=12, test_passages=3, epochs=0.2, seeds=1, questions=1)
-    monkeypatch.setitem(PROFILES, "test", profile)
-    wanted = ["compare", "--profile", "test", "--strategies", "last_layers,bitfit", "--json"]
-    wanted += ["--device-memory", "45MiB"]
+    monkeypatch.setitem(PROFILES, "test", replace(PROFILE, questions=1))
+    model, reads = shutil.copytree(small_model, tmp_path / "model"), '"max_position_embeddings": '
+    (model / "config.json").write_text((model / "config.json").read_text().replace(f"{reads}64", f"{reads}128"))
+    wanted = ["compare", "--model", str(model), "--profile", "test", "--strategies", "bitfit", "--json"]
+    wanted += ["--device-memory", "8MiB", "--block-size", "64", "--seeds", "1", "--learning-rates", RATES]
     assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
     assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
     assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
     table = json.loads(capsys.readouterr().out)
-    assert [row["strategy"] for row in table] == ["zero-shot", "last_layers", "bitfit", CONTROL]
-    assert all(row["peak_memory_mb"] <= 45 * 2**20 / 1e6 for row in table[1:])
+    assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", CONTROL]
+    assert all(row["peak_memory_mb"] <= 8 * 2**20 / 1e6 for row in table[1:])
     attempts = pd.read_csv(tmp_path / "with" / "attempts.csv", comment="#")
     ends = attempts[attempts.action == "training"].groupby("strategy").tail(1)
-    assert len(ends) == 3 and ends.failed_in.isna().all() and (ends.rung != "as planned").all()
+    assert len(ends) == 2 and ends.failed_in.isna().all() and (ends.rung != "as planned").all()
 
 
 def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monkeypatch):
@@ -412,7 +407,7 @@ def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monke
         compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
         said = capsys.readouterr().err
         assert re.search(r"the model before any training \[[\d:]+ left\], scored [\d,]+ of [\d,]+ tokens", said)
-        assert re.search(r"run 1 of 2 \[[\d:]+ left\], bitfit, seed 0: step 2 of 4, loss \d\.\d{3}\n", said)
+        assert re.search(r"run 1 of 2 \[[\d:]+ left\], bitfit, seed 0: step 2 of 2, loss \d\.\d{3}\n", said)
         assert re.search(r"run 1 of 2 .*, bitfit, seed 0: scored [\d,]+ of [\d,]+ tokens\n", said)
         assert ("bitfit, seed 0: estimating what a step needs" in said) is fallback
 

@@ -1,7 +1,7 @@
 """A run of a comparison or a sweep: where the lowest blocks are frozen they are computed once, and nothing else is."""
 
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Profile
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, total_steps, train
 
-PROFILE = Profile("test", train_passages=6, test_passages=5, epochs=1, seeds=2)
+PROFILE = Profile("test", train_passages=3, test_passages=5, epochs=1, seeds=2)
 CONFIG = TrainingConfig(1e-2, epochs=3, batch_size=4)
 
 
@@ -43,8 +43,13 @@ def last_block_alone(monkeypatch):
     monkeypatch.setitem(strategies.STRATEGIES, "last_layers", one)
 
 
+@cache
+def experiment_of(small_model: str, **settings):
+    return load_experiment(small_model, PROFILE, ComparisonSettings(**settings))[0]
+
+
 def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, **settings):
-    experiment, _ = load_experiment(small_model, PROFILE, ComparisonSettings(**settings))
+    experiment = experiment_of(small_model, **settings)
     texts = {"corpus": experiment.corpus.validation}
     return experiment, *run_strategy(experiment, strategy, config, experiment.blocks, texts)
 
@@ -84,7 +89,7 @@ def test_it_is_left_where_it_would_not_help_or_be_in_the_way(small_model, caches
 
 
 def test_it_is_left_where_it_would_not_fit_in_memory(small_model, caches, last_block_alone, monkeypatch):
-    experiment, _ = load_experiment(small_model, PROFILE, ComparisonSettings())
+    experiment = experiment_of(small_model)
     needed = experiment.blocks.numel() * 32 * 4
     for limit, more in ((needed, 1), (needed - 1, 0)):
         caches.clear()
