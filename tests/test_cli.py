@@ -262,7 +262,7 @@ def test_a_run_is_repeated_by_the_file_it_leaves(tmp_path, capsys, small):
     """The command line wins over the file, and the file over the defaults; train and evaluate score the same."""
     asked = {"strategy": "lora", "profile": "small", "epochs": "1e-1", "seed": 7, "precision": "bf16"}
     asked |= {"strategy_option": {"r": 2}, "micro_batch_size": 1, "batch_size": 3, "schedule": "linear"}
-    asked |= {"learning_rate": 1e-2, "context": 64, "stride": 32, "optimizer": "sgd", "sequence_length": 32}
+    asked |= {"learning_rate": 1e-2, "context": 64, "stride": 32, "optimizer": "sgd", "sequence_length": 64}
     (tmp_path / "asked.yaml").write_text(yaml.safe_dump(asked))
     first, second = tmp_path / "first", tmp_path / "second"
     line = ["train", "--run-file", str(tmp_path / "asked.yaml"), "--batch-size", "2", "--json", "--output", str(first)]

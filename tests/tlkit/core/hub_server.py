@@ -97,7 +97,7 @@ def serve(folder: Path) -> Iterator[HubLog]:
     log = HubLog()
     server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Hub,), {"folder": folder, "log": log}))
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
     log.address = f"http://127.0.0.1:{server.server_port}"
     try:
         yield log

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from functools import cache
 
 import peft
 import pytest
@@ -27,7 +28,7 @@ from tlkit.models.parts import largest_change, logits_of
 from tlkit.strategies import apply_strategy, describe, strategies_named
 from tlkit.training import TrainingConfig, train
 
-TEXTS = load_corpus("rust").test[:2]
+TEXTS = load_corpus("rust").test[:1]
 IDS = torch.arange(100, 140)[None]
 BLOCKS = torch.randint(4096, (2, 32), generator=torch.Generator().manual_seed(0))
 BRIEFLY = TrainingConfig(0.03, batch_size=1, schedule="constant", warmup_fraction=0)
@@ -54,20 +55,28 @@ def trained(strategy: str, model: torch.nn.Module, **options) -> torch.nn.Module
     return adapted
 
 
-@pytest.fixture(scope="module", params=["lora", "qlora"])
-def saved(request, base, tmp_path_factory, tiny):
-    """A trained adapter's folder, and the logits that it had in memory."""
-    folder = tmp_path_factory.mktemp(request.param) / "adapter"
-    model = trained(request.param, load_model(base).model)
-    save_model(model, tiny.tokenizer, folder)
-    return request.param, folder, logits_of(model, IDS)
+@pytest.fixture(scope="module")
+def made(base, tmp_path_factory, tiny):
+    """Of a strategy, a trained adapter's folder and the logits that it had in memory."""
+
+    @cache
+    def made(strategy: str) -> tuple:
+        folder, model = tmp_path_factory.mktemp(strategy) / "adapter", trained(strategy, load_model(base).model)
+        save_model(model, tiny.tokenizer, folder)
+        return strategy, folder, logits_of(model, IDS)
+
+    return made
+
+
+@pytest.fixture(params=["lora", "qlora"])
+def saved(request, made):
+    return made(request.param)
 
 
 @pytest.fixture
-def lora(base, tiny, tmp_path):
+def lora(made, tmp_path):
     """A folder to spoil, with a LoRA adapter."""
-    save_model(trained("lora", load_model(base).model), tiny.tokenizer, tmp_path / "lora")
-    return tmp_path / "lora"
+    return shutil.copytree(made("lora")[1], tmp_path / "lora")
 
 
 def rewrite(folder, **changes) -> None:

@@ -18,7 +18,6 @@ from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.adapters import class_head
 from tlkit.models.saving import stored_classes
 from tlkit.names import CLASSIC
-from tlkit.settings import setup
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
@@ -77,8 +76,7 @@ def test_reading_the_last_column_would_be_another_class():
 
 
 @pytest.mark.parametrize("strategy", [*CLASSIC, "linear_probe", "dora", "ia3", "ln_tuning", "gradual_unfreezing"])
-def test_every_strategy_trains_the_new_head(strategy):
-    setup()
+def test_every_strategy_trains_the_new_head(strategy, shallow):
     model = load_model("tiny", classes=CLASSES, seed=1).model
     before = [parameter.clone() for parameter in class_head(model)]
     report = apply_strategy(model, strategy)
@@ -86,14 +84,14 @@ def test_every_strategy_trains_the_new_head(strategy):
     assert head.trainable_values == CLASSES * 192
     if strategy == "linear_probe":
         assert report.trainable_values == head.trainable_values
-    config = TrainingConfig(learning_rate=1e-2, epochs=3, batch_size=4, warmup_fraction=0.0)
+    config = TrainingConfig(learning_rate=3e-3, epochs=3, batch_size=4, warmup_fraction=0.0)
     history = train(report.model, texts(9, 4, 6, 5), config).history
     assert history.loss.iloc[-1] < history.loss.iloc[0] and history.tokens.tolist() == [4, 4, 4]
     trained = {name for name, p in report.model.named_parameters() if p.requires_grad and "score" in name}
     assert trained and len(before) == 1
 
 
-def test_only_the_head_is_new_and_it_depends_on_the_seed():
+def test_only_the_head_is_new_and_it_depends_on_the_seed(shallow):
     plain = dict(load_model("tiny").model.model.named_parameters())
     one, same, other = (load_model("tiny", classes=CLASSES, seed=seed) for seed in (1, 1, 2))
     assert all(torch.equal(p, plain[name]) for name, p in one.model.model.named_parameters())
@@ -145,7 +143,7 @@ def test_a_text_that_ends_with_padding_is_refused(tiny):
 
 
 @pytest.mark.parametrize("strategy", ["full", "lora"])
-def test_a_classifier_keeps_the_order_of_its_class_names(strategy, tmp_path, capsys):
+def test_a_classifier_keeps_the_order_of_its_class_names(strategy, tmp_path, capsys, shallow):
     """Trained with "zebra" as class 0 and "ant" as 1, the other way than the alphabet; judged by plain transformers."""
     loaded = load_model("tiny", classes=2, seed=1)
     loaded.model.config.id2label, loaded.model.config.label2id = {0: "zebra", 1: "ant"}, {"zebra": 0, "ant": 1}

@@ -22,11 +22,13 @@ from tlkit.fitting.estimate import MemoryEstimate
 from tlkit.settings import DATA, PROFILES, Profile
 from tlkit.strategies import apply_strategy
 
+PLANTED = MemoryEstimate({"weights": 1000}, {"forward pass": 1000})  # the real ones are another test's
+
 
 @pytest.fixture(autouse=True)
 def scored_on_three_passages(monkeypatch):
     for name in ("ci", "laptop"):
-        monkeypatch.setitem(PROFILES, name, Profile(name, train_passages=60, test_passages=3, epochs=1, seeds=1))
+        monkeypatch.setitem(PROFILES, name, Profile(name, train_passages=12, test_passages=3, epochs=1, seeds=1))
 
 
 @pytest.fixture
@@ -64,7 +66,10 @@ def test_a_tier_holds_on_the_bundled_model(name, steps, left_out, tier):
     assert yaml.safe_load((settings[0].output / "run.yaml").read_text())["expect"] == expect, "it is judged again"
 
 
-def test_validate_judges_each_tier_and_keeps_what_was_trained_where_it_is_told_to(tmp_path, capsys, shallow):
+def test_validate_judges_each_tier_and_keeps_what_was_trained_where_it_is_told_to(
+    tmp_path, capsys, shallow, instead_of_training
+):
+    instead_of_training(lambda options, *others: train(replace(options, max_steps=2, sequence_length=32), *others))
     assert main(["validate", "quick", "--model", "tiny", "--json", "--output", str(tmp_path)]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     held = {verdict["expectation"] for verdict in row["expected"] if verdict["holds"]}
@@ -106,9 +111,9 @@ def test_a_leak_is_found(tier, monkeypatch):
         return take_step(*arguments, **options)
 
     expect = {"memory_growth_percent": 0.1}
-    assert holding(tier("quick", steps=9, expect=expect)) == {"memory_growth_percent": True}
+    assert holding(tier("quick", steps=7, expect=expect)) == {"memory_growth_percent": True}
     monkeypatch.setattr("tlkit.training.take_step", leaking)
-    settings = tier("quick", steps=9, expect=expect)
+    settings = tier("quick", steps=7, expect=expect)
     settings[0] = replace(settings[0], output=settings[0].output / "leaking")
     outcome = train(*settings)
     (verdict,) = outcome.data["expected"]
@@ -142,7 +147,8 @@ def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch)
     assert holding(tier("quick", steps=1, expect={"checkpoint_reloads": True})) == {"checkpoint_reloads": False}
 
 
-def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback(instead_of_training, capsys, shallow):
+def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback(instead_of_training, capsys, monkeypatch):
+    monkeypatch.setattr("tlkit.fitting.estimate.estimate_memory", lambda *_, **__: PLANTED)
     for error in (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), FloatingPointError("nan")):
 
         def fail(*_, error=error):
@@ -224,7 +230,7 @@ def test_what_cannot_run_here_says_what_it_needs_and_the_next_tier_is_tried(tmp_
     """A model that is not here by its size, a machine that is too small by both numbers."""
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("tlkit.commands.evidence.TIERS", ("quick", "convergence"))
-    planted = MemoryEstimate({"weights": 1000}, {"forward pass": 1000})  # the real ones are another test's
+    planted = replace(PLANTED, categories={"weights": 1000})
     monkeypatch.setattr("tlkit.fitting.estimate.estimate_memory", lambda *_, **__: planted)
     assert main(["validate", "all"]) == 1
     out = capsys.readouterr().out

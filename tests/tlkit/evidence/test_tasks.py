@@ -246,8 +246,9 @@ def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_pa
     monkeypatch.setitem(PROFILES, "little", LITTLE)
     common = ["--task", "answer", "--profile", "little"]
     train = ["train", *common, "--model", three_blocks, "--strategy", "lora", "--learning-rate", "0.01"]
-    assert main([*train, "--output", str(tmp_path / "out")]) == 0, capsys.readouterr().err
-    assert main(["generate", "--chat", "--model", str(tmp_path / "out"), "--prompt", "What is a slice?"]) == 0
+    assert main([*train, "--max-steps", "1", "--output", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    asked = ["--prompt", "What is a slice?", "--max-new-tokens", "4"]
+    assert main(["generate", "--chat", "--model", str(tmp_path / "out"), *asked]) == 0
     assert main(["evaluate", *common, "--model", str(tmp_path / "out"), "--json"]) == 0
     assert "stopped" in capsys.readouterr().out
 
