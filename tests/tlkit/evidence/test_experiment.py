@@ -81,7 +81,6 @@ def test_what_is_not_frozen_or_not_read_twice_is_computed_as_ever(small_model, c
         (CONFIG, {"fallback": True}),
         (CONFIG, {"device_memory": "100MiB"}),
     ],
-    ids=["read once", "with fallback", "on a virtual card"],
 )
 def test_it_is_left_where_it_would_not_help_or_be_in_the_way(small_model, caches, last_block_alone, config, settings):
     run(small_model, config=config, **settings)
