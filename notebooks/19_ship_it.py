@@ -4,8 +4,7 @@
 # *How does a tuned model become a service that others can rely on?*
 #
 # A notebook that answers well is of little use to a colleague. In this lesson you turn an adapter into a folder that
-# any program can load, serve it over HTTP, and ask it as an application would. Then you protect it: a test stops a bad
-# release, a log shows when the questions change, and a card says what the model is for.
+# any program can load, serve it over HTTP, and protect it by tests, a log and a card.
 #
 # **You will be able to**
 #
@@ -52,10 +51,10 @@ work = Path(mkdtemp())  # everything that we ship is written here
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` contains
 # lesson 1's training, in which a LoRA adapter beside every linear layer learns from 120 questions in 60 steps.
 #
-# One thing is different. In lesson 1 a function of the notebook put the words `This is a question about` behind each
-# question, but whoever calls the service does not have our notebook. So the words go into the
-# [chat template](glossary.md#chat-template), which is saved with the tokenizer. A caller then sends nothing but the
-# question, and training and service cannot use different words.
+# In lesson 1, though, a function of the notebook put the words `This is a question about` behind each question, but
+# whoever calls the service does not have our notebook. So the words go into the [chat
+# template](glossary.md#chat-template), which is saved with the tokenizer. A caller then sends nothing but the question,
+# and training and service cannot use different words.
 
 # %%
 DESKS = ["Python", "Rust", "other"]
@@ -89,19 +88,17 @@ print(f"{equal} of {len(pairs)} tensors are equal after loading")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order, and the logits agree only
-# nearly. (Without the adapter some of them differ by more than 1.) Saving and loading round nothing, so every tensor
-# must be equal.
+# nearly. Saving and loading round nothing, so every tensor must be equal.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Validate every answer
 #
-# A model may write anything, but the program that calls it needs one of three names. So each answer is parsed and
-# validated, and if it is none of the three, it becomes `unknown` and goes to a person. The parser looks at the last
-# word only, because the server that we use below returns the question together with the answer. (It does so for a Qwen
-# model whose template is not Qwen's.) It would read "not Rust" as Rust, which is tolerable for a model that was trained
-# to write one word.
+# The program that calls the model needs one of three names. So each answer is parsed and validated, and if it is none
+# of the three, it becomes `unknown` and goes to a person. At work, compare the whole answer. Our parser looks at the
+# last word only, because for our model the server below returns the question together with the answer. (It would not do
+# so if we had kept Qwen's own template.)
 #
-# `answers` runs the model in this notebook. Its answers are what the service must return later.
+# `answers` runs the model in this notebook. The service must return the same later.
 
 
 # %%
@@ -135,8 +132,7 @@ print(score)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The [Wilson interval](glossary.md#wilson-interval) is wide because 75 questions are few. It also contains 66, which is
-# how many the two `if`s of lesson 1 get right. So at work you would ship the two `if`s; here the model stands for one
-# that has earned its place.
+# how many the two `if`s of lesson 1 get right. So at work you would ship the two `if`s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many questions does a test need?
@@ -148,9 +144,10 @@ print(score)
 #
 # A model that gets 92% of *all* questions right will get fewer on some sets of 20. We choose $k$ so that an equally
 # good model fails on at most 2.5% of such sets. The number of right answers has a binomial distribution, so the largest
-# such $k$ is `binom.ppf(0.025, n, 0.92)`. (It takes the 92% as exact, although we know it only to within its interval.)
+# such $k$ is `binom.ppf(0.025, n, 0.92)`. For 20 questions this is 16, because such a model gets fewer than 16 right in
+# 2 of 100 sets. (This takes the 92% as exact.)
 #
-# **The test asks 20 questions. How far must the accuracy fall until the test fails in 80% of draws?**
+# **The test asks 20 questions. How far must the accuracy fall until it fails on 80% of such sets, or *draws*?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -171,16 +168,16 @@ plt.show()
 # chance of noticing a real drop is the test's [power](glossary.md#power), and it grows slowly: to see half the drop,
 # you need about four times the questions.
 #
-# So run the short tests at every start of the service, because they see the faults that ruin everything, and a long one
-# before a new model replaces the old one. If both models get the *same* questions, you need fewer, because you can
+# So run the short tests at every start of the service, because they see the faults that ruin the answers, and a long
+# one before a new model replaces the old one. If both models get the *same* questions, you need fewer, because you can
 # compare them [in pairs](glossary.md#paired-difference).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The tests, and a broken release
 #
-# Here are both tests, for 20 questions. `inspect.getsource` returns the text of a function, so the cell writes exactly
-# the functions that you see into a file, together with the questions, the answers at the release and the threshold. The
-# file needs only pytest, the client `openai` and the address of a service, so you can take it along.
+# The file with both tests needs the functions below, the 20 questions, the answers at the release and the threshold.
+# `inspect.getsource` copies the functions, so the file has exactly what you see. With pytest, the client `openai` and
+# the address of a service, you can take it along.
 
 # %%
 QUESTIONS = held_out.sample(20, random_state=0)[["question", "desk"]].values.tolist()
@@ -218,8 +215,7 @@ text = head + "\n".join(map(inspect.getsource, functions)) + tests
 size = (work / "test_desk.py").write_text(text, encoding="utf-8")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now we need a broken release. The second folder has the same weights, but its template has *one space more* at the
-# end.
+# The second folder, our broken release, has the same weights, but its template has *one space more* at the end.
 
 # %%
 loaded.save_pretrained(work / "desk-2")
@@ -235,9 +231,9 @@ files = edited.save_pretrained(work / "desk-2")
 # is `transformers serve --host 127.0.0.1 --port 8000`, where 127.0.0.1 is the *loopback* address, which only programs
 # on this machine can reach.
 #
-# `service` runs the same command on a free port and yields its address. The server stops at the end of the `with`
-# block. It loads the model that a request names, so it can serve both folders. We ask the 20 questions ourselves, and
-# then pytest tests each folder.
+# `service` runs the same command on a free port, waits until it can be reached, and yields its address. The server
+# stops at the end of the `with` block. It loads the model that a request names, so it can serve both folders. We ask
+# the 20 questions ourselves, and then pytest tests each folder.
 #
 # **Will one space too many cost a few answers, or most of them?**
 
@@ -262,18 +258,18 @@ for name, run in tested.items():
 print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both tests stop the second release, in which no answer is right. The cause is the tokenizer. In training, the answer
-# began with a token that contains a space, such as ` Python`. If the prompt already ends with a space, the model has to
-# continue after a token that it never saw there. No error is raised and the weights are perfect, so only a test that
-# goes through the shipped template sees the fault.
+# Both tests stop the second release, in which no answer is right. (The line above is from the second test.) In
+# training, the answer began with a token that contains a space, such as ` Python`. Now the space at the end of the
+# prompt is a token of its own, which the model never saw there. No error is raised and the weights are perfect, so only
+# a test that goes through the shipped template sees the fault.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which number format?
 #
-# The weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
+# Weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
 # [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. We ask one question
-# at a time, without the server, and show the median and the slowest time, because a mean hides slow requests. **Which
-# format is the smallest, which the fastest, and does quality suffer?**
+# at a time, without the server, and show the median and the slowest time. **Which format is the smallest, which the
+# fastest, and does quality suffer?**
 
 # %% tags=["nbval-ignore-output"]
 nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
@@ -293,23 +289,27 @@ pd.DataFrame(measured).T.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # bf16 halves the weights. In 4 bits the model takes 5 MB, not 2 (an eighth of 16), because the embedding, a fifth of
-# its parameters, stays in fp32. A model of 7 billion parameters takes about 28, 14 and 4 GB. No format loses quality
-# here, though 15 questions are too few to see a small loss.
+# its parameters, stays in fp32. A model of 7 billion parameters takes about 28, 14 and 4 GB. Each format gets 13 of 15
+# right here, but so few questions cannot show a small loss.
 #
-# Fewer bits need not be faster. 4-bit weights are unpacked before each product, and bf16 is fast only if the processor
-# can multiply in it. So measure on the machine that will run the service.
+# In our run the largest format, fp32, was the fastest. 4-bit weights are unpacked before each product, and bf16 is fast
+# only if the processor can multiply in it. So measure on the machine that will run the service.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Other servers
 #
-# `transformers serve` is the simplest to try. Without Python, people use llama.cpp or Ollama, which need the model as
-# one [GGUF](glossary.md#gguf) file. For many users on a GPU there is vLLM, which keeps a base model in memory and picks
-# an adapter for each request, so nothing is merged. These commands are **not run here**. They assume that you have
-# tuned SmolLM2 on tickets, as in [lesson 12](12_a_real_task.ipynb), and saved the merged model in `tickets` and the
-# adapter in `adapter`.
+# Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. For many
+# users on a GPU there is vLLM, which keeps a base model in memory and picks an adapter for each request, so nothing is
+# merged. These commands are **not run here**. They serve the SmolLM2 that [lesson 12](12_a_real_task.ipynb) tunes live
+# with rank 8, once you have saved it there: `trainer.save_model("adapter")`, and the merged model and tokenizer in
+# `tickets`, as above.
+#
+# It was tuned with the system message `Bug report to JSON.`, so this is part of what you ship. Without it, SmolLM2's
+# template puts in another one, which is the fault that you have just seen. Ollama adds it by `SYSTEM`; whoever asks the
+# others has to send it.
 #
 # ```text
-# # llama.cpp: convert, store in about 4.8 bits a weight, serve   (not run here)
+# # llama.cpp: convert, store in about 4.8 bits a weight, serve (needs cmake, a C++ compiler)
 # git clone https://github.com/ggml-org/llama.cpp
 # cmake -S llama.cpp -B llama.cpp/build && cmake --build llama.cpp/build --config Release
 # pip install -r llama.cpp/requirements.txt
@@ -317,21 +317,21 @@ pd.DataFrame(measured).T.round(1)
 # llama.cpp/build/bin/llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
 # llama.cpp/build/bin/llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
 #
-# # Ollama: a file named Modelfile with the two lines             (not run here)
+# # Ollama: a file named Modelfile with these three lines
 # #     FROM ./tickets-q4.gguf
+# #     SYSTEM Bug report to JSON.
 # #     PARAMETER temperature 0
-# ollama create tickets -f Modelfile
+# ollama create tickets -f Modelfile && ollama show tickets --template
 # ollama run tickets "tokio 1.40 hangs on Windows 11"
 #
-# # vLLM: one base model, adapters chosen by the request's model  (not run here)
+# # vLLM: one base model, adapters chosen by the request's model
 # pip install vllm
 # vllm serve HuggingFaceTB/SmolLM2-135M-Instruct --host 127.0.0.1 --port 8000 \
 #     --enable-lora --max-lora-rank 8 --lora-modules tickets=./adapter
 # ```
 #
-# All of them answer at `/v1/chat/completions`, so a test like ours guards them too, and shows whether the template has
-# survived the conversion. By default none of them asks who is calling, so keep them on loopback until something in
-# front of them does.
+# A test like ours guards them too, and shows whether the template has survived the conversion. By default none of them
+# asks who is calling, so keep them on loopback until something in front of them does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## See when the questions change
@@ -364,21 +364,21 @@ print("right of 75, which the service does not know:", truth)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No answer is `unknown` and the model is nearly as confident as before, although it now sends ten questions more to the
-# wrong desk. Only the *shares of the answers* show the change, because the desk for everything else gets more. For Rust
-# this is the shortcut of lesson 1, where backticks told the model that a question is about Rust; but Python loses as
-# much.
+# wrong desk. The *shares of the answers* show the change best, because the desk for everything else gets more. For Rust
+# this is the shortcut of lesson 1, where backticks told the model that a question is about Rust; but Python loses
+# almost as many answers (4 against 6).
 #
-# Between two weeks of 75 questions a shift like this may be chance, but not between weeks of thousands: give the counts
-# of both weeks to `scipy.stats.chi2_contingency`, and look closer when its p-value falls below, say, 0.01. It shows
-# that something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand, count the
-# right answers, and add them to the test.
+# Give the counts of both weeks to `scipy.stats.chi2_contingency`, and look closer when its p-value falls below, say,
+# 0.01. In weeks of 75 questions this shift may still be chance (p is 0.25); with 250 a week p would be about 0.01. The
+# test shows that something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand,
+# count the right answers, and add them to the regression test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model card
 #
 # A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
 # tested on, and where it fails. It is the folder's `README.md`, and its head is for programs, such as the search of the
-# Hugging Face hub.
+# Hugging Face hub. Choose a license that those of the base model and the data allow.
 
 # %%
 about = {"license": "mit", "language": "en", "model_name": "desk", "tags": ["lora"]}
