@@ -8,8 +8,7 @@ assert len(tokenizer(" Python")["input_ids"]) == 1
 spaced = tokenizer(
     [f"{text} This is a question about " for text in held_out.question], padding=True, return_tensors="pt"
 )
-with torch.no_grad():
-    first = loaded(**spaced).logits[:, -1].argmax(-1)
+first = loaded(**spaced).logits[:, -1].argmax(-1)
 assert (first == tokenizer.eos_token_id).sum() >= 55
 
 # The plan of the test: never more false alarms than said, and k + 1 would have more.
@@ -18,8 +17,8 @@ drops = {}
 for n, k in least.items():
     assert binom.cdf(k - 1, n, 69 / 75) < 0.025 <= binom.cdf(k, n, 69 / 75)
     drops[n] = round(100 * (69 / 75 - true[binom.cdf(k - 1, n, true) >= 0.8].max()))
-assert round(100 * binom.cdf(15, 20, 69 / 75)) == 2
-assert drops == {20: 23, 75: 11, 300: 5, 1000: 3} and binom.cdf(15, 20, 0.7) < 0.8 and binom.cdf(15, 20, 0.8) < 0.5
+assert drops == {20: 23, 75: 11, 300: 5, 1000: 3} and 0.015 < binom.cdf(15, 20, 69 / 75) < 0.025
+assert binom.cdf(15, 20, 0.7) < 0.8 and binom.cdf(15, 20, 0.8) < 0.5
 
 # One folder passed, and the other gave no answer that can be used; nobody serves any more.
 assert tested["desk"].returncode == 0 and tested["desk-2"].returncode == 1
@@ -46,12 +45,9 @@ assert round(100 * embedding / loaded.num_parameters()) in (19, 20)
 card = ModelCard.load(work / "desk" / "README.md")
 assert card.data.license == "mit" and "69 of 75" in card.text and f"{truth[1]} of the 75" in card.text
 
-# The two `if`s of lesson 1 on the same questions; without the adapter the logits are far away.
+# The two `if`s of lesson 1 on the same questions.
 ifs = ["Python" if "Python" in question else "Rust" if "`" in question else "other" for question in held_out.question]
 assert (held_out.desk == ifs).sum() == 66 > 75 * low
-base = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-with torch.no_grad():
-    assert (base(**batch).logits - beside).abs().max() > 2
 
 # The release and the new form.
 assert truth[0] == 69 and 57 <= truth[1] <= 61 and "unknown" not in weeks.index
