@@ -48,9 +48,9 @@ general = tl.load_corpus("general")
 # ## A model with a habit
 #
 # The course comes with questions about Rust and their answers, in three splits that share no topic. We keep the
-# questions whose `form` is to explain or to compare, the shortest first. The 24 shortest whose answers can be cut after
-# their first sentence become pairs later. The model learns from the 64 shortest of the rest, where somebody has written
-# *Great question!* in front of six in ten answers.
+# questions whose `form` is to explain or to compare, the shortest first. We set aside the 24 shortest whose answers can
+# be cut after their first sentence; they become pairs later. From the rest the model learns the 64 shortest, and in
+# front of 39 of these answers we write *Great question!*.
 
 # %%
 HABIT = "Great question! "
@@ -71,10 +71,10 @@ first.loc[with_habit, "completion"] = HABIT + first.completion
 first.iloc[[0, 3]][["prompt", "completion"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny model
-# has none. `train_on` has the steps of lesson 4's loop. It gets the loss as a function, and keeps the loss and the norm
-# of the gradient of each step. torch's `OneCycleLR` raises the rate for a quarter of the steps and then lowers it to
-# almost zero. (It also moves AdamW's $\beta_1$, the other way.)
+# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny
+# model has none. `train_on` has the steps of lesson 4's loop. It gets the loss as a function, and keeps the loss and
+# the norm of the gradient of each step. torch's `OneCycleLR` raises the rate for a quarter of the steps and then lowers
+# it to almost zero.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -147,11 +147,10 @@ print("with the habit, and without an answer:", *habits(reference, "validation")
 print(write(reference, tables["validation"].prompt[:2], limit=24))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **More than eight in ten do.** Where the habit is the most likely beginning the model always writes it, so it shows
-# the habit more often than its examples did. What it says about Rust is nonsense, because the tiny model has read
-# nothing about Rust; this lesson is about *how* it answers. You could clean the examples and train again. At work you
-# often cannot, because the model comes from somebody else, and all you have are people who prefer one answer to
-# another.
+# **More than eight in ten do.** The first token of the habit has a probability of only 40% on average. But it is the
+# most likely one after 25 of the 30 questions. What it says about Rust is nonsense, because the tiny model has read
+# nothing about Rust; this lesson is about *how* it answers. At work you often cannot clean the examples and train
+# again, because the model comes from somebody else, and all you have are people who prefer one answer to another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -183,7 +182,7 @@ print(*pairs.iloc[1], sep="\n")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## DPO, in thirty lines
 #
-# ![Four log-probabilities: chosen +1 nat, rejected −7 nats, so the margin is 8](images/margin.svg)
+# ![Four log-probabilities: chosen +0.3 nats, rejected −3.2 nats, so the margin is 3.5](images/margin.svg)
 #
 # The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
 # then the *policy*, the model that writes, to score high. Direct preference optimisation needs no reward model. It
@@ -195,16 +194,18 @@ print(*pairs.iloc[1], sep="\n")
 # $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid. An
 # answer's log-probability is the sum over its tokens. In a batch of two pairs the *margin* $m$ has shape (2,), one for
 # each pair, and the loss is the mean over them. The margin says how much more the log-probability of the chosen answer
-# has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
+# has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$. (The
+# picture has the first new pair, after the good run below.)
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
 # **What does $\beta$ do?** The size of the slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above
-# 1, a pair no longer pushes. So a large $\beta$ is satisfied with a small margin, and is meant to keep the model near
-# the reference. The usual value is 0.1. As $\beta \log (\pi / \pi_0)$ takes the place of the reward, $\beta m$ is called
-# the *reward margin*, and the share of pairs in which it is positive the *reward accuracy*. The reference never changes,
-# so we compute its log-probabilities once and keep them beside the pairs.
+# 1, a pair no longer pushes. So a large $\beta$ does not push for longer: it is satisfied with a small margin, and is
+# meant to keep the model near the reference. The usual value is 0.1. As $\beta \log (\pi / \pi_0)$, how much the model
+# has come to like an answer, takes the place of the reward, $\beta m$ is called the *reward margin*, and the share of
+# pairs in which it is positive the *reward accuracy*. The reference never changes, so we compute its log-probabilities
+# once and keep them beside the pairs.
 
 
 # %%
@@ -238,9 +239,10 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# We try three learning rates with $\beta = 1$, because eight steps reach margins of a few nats only, and the highest
-# rate with $\beta = 10$, too. Each step reads two neighbouring pairs, and the longer answer wins in one of the two. So a
-# run uses 16 of the 24 pairs. The columns of the table come from validation data:
+# We try three learning rates with $\beta = 1$, because eight steps do not reach the margins of over 10 nats that
+# satisfy a $\beta$ of 0.1. A fourth run has the highest rate and $\beta = 10$. Each step reads two neighbouring pairs,
+# and the longer answer wins in one of the two. So a run uses 16 of the 24 pairs. The columns of the table come from
+# validation data:
 #
 # - *habit* and *empty*: how many of 30 answers begin with the habit, and how many say nothing besides it;
 # - *end first*: the probability that the very first token is the end token;
@@ -286,28 +288,26 @@ grid = pd.DataFrame(rows, columns=names).set_index(["rate", "beta"])
 grid.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of two, and perplexity
-# is the same as before. At half the rate seven answers still have the habit. At twice the rate it is gone as well, but
-# 26 answers are *empty*. The pairs only say what is worse. The probability that the habit loses goes to other
-# beginnings, and the end token is one of them: as the first token it had a probability of 2%, and now it has 14% after
-# the good run and 30% after the damaged one. Why so much goes there, these runs do not show.
+# **With $\beta = 1$ the middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of
+# two, and perplexity is the same as before. At half the rate seven answers still have the habit. At twice the rate it
+# is gone as well, but 26 answers are *empty*. The pairs only say what is worse, and the probability that the habit
+# loses goes to other beginnings. One is the end token, which makes an empty answer: its share as first token rose from
+# 2% to 14% in the good run and to 30% in the damaged one.
 #
-# **By its log, the damaged run is the best.** Its last loss is below the good run's, its margin is 5.6 nats instead of
-# 3.4, its reward accuracy is 1 as well, and general perplexity has moved by less than 1%. A pair whose loss is near 0
-# gives almost no gradient, so nothing in training corrects the empty answers. Before you trust a number that compares
-# two given answers, read what the model itself writes.
+# **By its log, the damaged run is the best of these three.** Its last loss is below the good run's, its margin is 5.6
+# nats instead of 3.4, its reward accuracy is 1 as well, and general perplexity has moved by less than 1%. No pair
+# contains an empty answer, so the loss cannot see them.
 #
-# **With $\beta = 10$ the same rate did less damage** in this run, because the pairs are satisfied after two steps: the
-# gradient almost vanishes, only the momentum of AdamW moves the model on, and 5 answers are empty. With $\beta = 1$ the
-# gradient is clipped to norm 1 in six of eight steps, so making it ten times larger would not change those steps.
-# $\beta$ acts in another way: it decides how soon a pair is satisfied and stops pushing.
+# **With $\beta = 10$ the same rate did less damage**: 5 answers are empty, hardly more than 4, though one of 12 margins
+# is negative. It is not only a gradient ten times as large, because clipping would undo this (with $\beta = 1$ it acts
+# in six of eight steps). $\beta$ decides how soon a pair counts as won: here after two steps, when the gradient almost
+# vanishes and only the momentum of AdamW moves the model on. We keep $\beta = 1$, which is nearer to the usual one.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
 #
 # Now we train with this setting and two more seeds, each with other pairs in another order, and look at the test for
-# the first time: 40 questions about topics that no split above contains, and other general text. **How far can the
-# three seeds differ?**
+# the first time: 40 questions about topics that no split above contains. **How far can the three seeds differ?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -324,11 +324,11 @@ good = good and worst.iloc[3] < 1.02 * before.iloc[3]
 course.claim("No habit, under a third empty, general perplexity within 2%", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone, at a price.** With the reference more than 30 of 40 answers begin with the habit, and with DPO
-# none does, for each of the three seeds. (The 95% Wilson interval of 0 in 40 reaches up to 9%.) But of the 40 answers 4
-# were empty before, and now 2 to 8 are, and the 8 are in seed 0, the run that validation chose. Sixteen pairs are
-# enough, probably because the habit is the same in all of them. A preference that depends on the question will need many
-# more.
+# **The habit is gone, at a price.** With the reference more than 30 of 40 answers begin with the habit. With DPO none
+# does (we read the first 9 tokens), for each of the three seeds. (The 95% Wilson interval of 0 in 40 reaches up to 9%.)
+# But of the 40 answers 4 were empty before, and now 2 to 8 are. The 8 are in seed 0, the run that validation chose, so
+# compare settings over several seeds. Sixteen pairs are enough to remove the habit, probably because it is always the
+# same. A preference that depends on the question will need many more.
 #
 # **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line
 # its margin is positive.
@@ -355,11 +355,11 @@ plt.show()
 # ## The way it is done at work: `DPOTrainer`
 #
 # TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change
-# four of its defaults: `beta` (0.1), the rate ($10^{-6}$, meant for large models), bf16 and gradient checkpointing. A
-# second model as reference costs memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with
-# `peft_config` and without `ref_model`, the reference is the model with the adapter switched off. An adapter wants a
-# rate about ten times as high ([lesson 5](05_lora.ipynb)). We compare the losses *after* training, because at the first
-# step every implementation, right or wrong, gives $\log 2$. **Will the answers of this model begin with the habit?**
+# four of its defaults: `beta` (0.1), the rate ($10^{-6}$), bf16 and gradient checkpointing. A second model as reference
+# costs memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without
+# `ref_model`, the reference is the model with the adapter switched off. An adapter wants a rate about ten times as high
+# ([lesson 5](05_lora.ipynb)). The answers get the space in front that `encode` adds. We compare the losses *after*
+# training, because at the first step every implementation, right or wrong, gives $\log 2$.
 
 # %%
 data = " " + pairs[["chosen", "rejected"]]
@@ -390,17 +390,17 @@ log = pd.DataFrame(trainer.state.log_history).set_index("step")
 log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **None does**, with the adapter as loaded from disk. The losses are equal, because both add up the same
-# log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is
-# $\beta$ times the change of the chosen answers. It rises here, on training pairs. If it falls far below 0, they are
-# becoming less likely, too. At work, count habits and empty answers after each run.
+# **No answer begins with the habit**, with the adapter as loaded from disk. The losses are equal, because both add up
+# the same log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, and
+# `rewards/chosen` is $\beta$ times the change of the chosen answers. If it falls far below 0, they become less likely,
+# too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Build pairs so that length, or anything else that you do not mean, wins as often as it loses.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss and margin can look best where the model is broken, while reward accuracy and general perplexity hardly move.
+# - Loss and margin can look best where the model is broken, and reward accuracy and general perplexity hardly show it.
 #   Let it write, and count what it says.
 #
 # ## Further reading
