@@ -57,8 +57,8 @@ tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The chat log has the format that is called *ShareGPT* (`conversations` of `from` and `value`), and the instructions
-# have that of the *Alpaca* data set (`instruction`, `input`, `output`). The columns have other names in each file, but
-# every row holds a writer, a report and an answer, so we bring all of them into one table.
+# have that of the *Alpaca* data set (`instruction`, `input`, `output`). Every row holds a writer, a report and an
+# answer, so we bring all of them into one table.
 #
 # The answers differ in spacing too, so we parse each JSON answer and write it out again with `json.dumps`. The column
 # `key` holds the words of a report, however they are spaced, for the comparisons that follow.
@@ -85,8 +85,8 @@ rows["key"] = rows.report.str.split().str.join(" ")
 # ## Clean, and count
 #
 # Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and rows that are
-# far too long. `without` drops some rows and counts them. The four files have 113 rows. **How many do you expect to be
-# left?**
+# far too long. `without` drops the rows that a mask names, and notes how many. The four files have 113 rows. **How many
+# do you expect to be left?**
 
 
 # %%
@@ -135,9 +135,9 @@ print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share over half of their n-gra
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The two reports of such a pair are *near-duplicates*. If one of them lands in training and the other in the test, the
-# test asks what was already read. Here the answers of both are the same as well, so a model could get them right from
-# memory. This is [leakage](glossary.md#leakage). If you draw 22 of the 88 rows at random as a test, about 9 of them
-# have a near-duplicate in training.
+# test asks what was already read. Here both have the same answer, so a model could get it right from memory. This is
+# [leakage](glossary.md#leakage). If you draw 22 of the 88 rows at random as a test, about 9 of them have a
+# near-duplicate in training (the mean of 200 draws).
 #
 # **How many will have one if you hold out all rows of two writers, here w03 and w10?**
 
@@ -147,8 +147,9 @@ alike = similar[np.ix_(held_out, ~held_out)] > 0.5
 course.claim("By writer, no near-duplicate is on the other side", not alike.any())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By writer there are none, because people repeat themselves and not each other. So ask which rows of your data belong
-# together (those of one customer, one document, one day), and keep each such group on one side.
+# By writer there are none, because here people repeat themselves and not each other. In your data they may. So ask
+# which rows belong together (those of one customer, one document, one day), keep each such group on one side, and run
+# these lines on your split.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -170,9 +171,9 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A model reads one text, though. The [chat template](glossary.md#chat-template), a small program in the language Jinja
 # that is stored with the tokenizer, makes this text. Chat models come with theirs, and **you always use the model's
-# own**. Our tiny model has none, so we give it *ChatML*, the simple form that Qwen and SmolLM2 use. It needs two new
-# tokens: `<|im_start|>` opens each message, and the [end token](glossary.md#end-token) `<|im_end|>` closes it.
-# Generation stops when the model writes the end token.
+# own**. Our tiny model has none, so we give it *ChatML*, the simple form that Qwen and SmolLM2 use. (SmolLM2's version
+# also adds a system message if there is none.) It needs two new tokens: `<|im_start|>` opens each message, and the [end
+# token](glossary.md#end-token) `<|im_end|>` closes it. Generation stops when the model writes the end token.
 #
 # The next cell prints a whole example, and below it a *prompt*, which is the same conversation before the answer. With
 # `add_generation_prompt` the template opens the assistant's message, so that the model goes on with the answer.
@@ -201,8 +202,8 @@ print("---\n" + as_text(clean.messages[1][:2], add_generation_prompt=True))
 # $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do not
 # shift the labels, because the model does that itself.
 #
-# `encode` tokenises the prompt exactly as the model will see it in use, and the answer apart from it, so that no token
-# lies across the border. The template has written all special tokens, so the tokenizer adds none.
+# `encode` tokenises prompt and answer separately. In use the model reads the prompt alone, so in training no token may
+# lie across the border. The template has written all special tokens, so the tokenizer adds none.
 
 
 # %%
@@ -219,8 +220,8 @@ examples = [encode(messages) for messages in clean.messages]
 token_view(**examples[1], tokenizer=tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at one example like this before every training. The grey tokens are only read, the blue ones are learned, and the
-# last one learned must be the end token, which is dark.
+# The grey tokens are only read, the blue ones are learned, and the last one learned must be the end token, which is
+# dark.
 #
 # ## Batches
 #
@@ -273,9 +274,9 @@ for name, given in {"as they stand": examples, "sorted by length": by_length}.it
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Batches of similar length need little padding. In `Trainer` you get them by
-# `train_sampling_strategy="group_by_length"` (before version 5 of transformers by `group_by_length=True`). One extreme
-# row costs more than all of this. Beside the log of 20 times the usual length, the seven others in its batch would get
-# more padding than our whole data set has tokens. So look at the longest rows first.
+# `train_sampling_strategy="group_by_length"`. One extreme row costs more than all of this. Beside the log of 20 times
+# the usual length, the seven others in its batch would get more padding than our whole data set has tokens. So look at
+# the longest rows first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Five faults, and the check that finds them
@@ -283,16 +284,16 @@ for name, given in {"as they stand": examples, "sorted by length": by_length}.it
 # Now we plant five faults that people often report:
 #
 # - **answer cut away**: a limit on the length cuts rows at the right end, where the answers are;
-# - **end token masked**: the end token serves as padding token too, and all padding is hidden by `labels[input_ids ==
-#   pad] = -100`, which also hides the end of every answer (transformers' `DataCollatorForLanguageModeling`, not TRL's
-#   class of the same name, does this);
+# - **end token masked**: many tokenizers pad with the end token. A collator that hides all padding then hides the real
+#   end of each answer too (as transformers' `DataCollatorForLanguageModeling` does, unlike TRL's class of the same
+#   name);
 # - **template twice**: a text to which the template was already applied goes through it again;
 # - **prompt learned**: only the padding is masked, so the model learns to write bug reports too;
 # - **padding learned**: the labels are a copy of the padded tokens, prompt and all.
 #
-# None of them raises an error. `check_batch` looks at each row of a batch and names what is wrong. It is written for
-# our template and for one question with one answer, in which `<|im_start|>` opens all three messages and is never
-# learned. **Which of its five lines will find which fault?**
+# None of them raises an error. `check_batch` looks at each row of a batch and names what is wrong. It knows our
+# template: a conversation has three messages, each opened by `<|im_start|>`, and that token is never learned. **Which
+# of its five lines will find which fault?**
 
 # %%
 start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
@@ -329,6 +330,10 @@ planted = {
 noticed = {name: check_batch(one) for name, one in planted.items()}
 course.claim("Each planted fault is found", all(list(noticed.values())[1:]))
 pd.Series(noticed, name="what check_batch says").to_frame()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Some faults trip several lines, but *no end token* alone notices a cut that takes only the end of an answer. The check
+# cannot see a wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
@@ -410,18 +415,21 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
     print(f"{name}: {stopped[name]} of 8 stop. The first: {tokenizer.decode(out[0])}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With your collator every answer stops, and the one printed is JSON with the four fields, about a report whose writer
-# the model has never met. With the end masked **no answer stops**: no label ever was the end token, and each step that
-# made another token more likely made this one less likely. The loss cannot show it, because it leaves out exactly the
-# tokens that are wrong. One line of `check_batch` finds this fault before the first step.
+# With your collator every answer stops, and the one printed is JSON with the four fields. With the end masked **no
+# answer stops**: no label ever was the end token, and steps that made another token more likely tended to make this one
+# less likely. The loss cannot show it, because it leaves out exactly the tokens that are wrong.
 #
-# The content is mostly wrong, because the tiny model has learned only the form; [lesson 12](12_a_real_task.ipynb)
-# takes a larger one. At work, TRL's `SFTTrainer` applies the template and masks the prompt by itself if each row has a
-# `prompt` and a `completion` that are lists of messages. (It also learns the line break after the end token, which is
-# harmless. If they are plain strings, it applies no template.) Given `messages`, it also learns the questions.
-# `assistant_only_loss=True` prevents this, but the template has to mark the answers by `{% generation %}`. TRL knows
-# such versions of some models' templates; with ours it stops with an error. So look at the labels of a batch from its
-# `get_train_dataloader()` all the same.
+# The content is wrong: the first report was about `ropey`, and of the 32 fields only 4 are right, all of them `null` as
+# system. The tiny model has learned only the form. [Lesson 12](12_a_real_task.ipynb) takes a larger one. At work, TRL's
+# `SFTTrainer` builds the labels, and your rows decide what it learns:
+#
+# | a row holds | TRL learns | to set |
+# | --- | --- | --- |
+# | `prompt`, `completion`: lists of messages | the answer, its end token, a line break | nothing |
+# | the same as plain strings | the answer, without a template | apply yours first |
+# | `messages` | the questions too | `assistant_only_loss=True`, if the template has `{% generation %}` |
+#
+# In each case, print the labels of one batch from its `get_train_dataloader()` first.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -436,7 +444,6 @@ for name, model in {"your collator": tuned, "end masked": endless}.items():
 # - [Chat templates](https://huggingface.co/docs/transformers/chat_templating) in the documentation of transformers
 # - [Dataset formats](https://huggingface.co/docs/trl/dataset_formats) in that of TRL
 # - Lee et al. 2022, [Deduplicating Training Data Makes Language Models Better](https://arxiv.org/abs/2107.06499)
-# - Kapoor and Narayanan 2023, [Leakage and the reproducibility crisis](https://doi.org/10.1016/j.patter.2023.100804)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_340, 244_800, 74),
     "tests": (15_059, 726_500, 116),
 }
-LESSON_LINES = 9_454
+LESSON_LINES = 9_461
 MOST_NAMES = 46
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_475), "tlkit.reports.charts": (4, 450)}

@@ -17,7 +17,7 @@ assert runs[4e-4, 1.0][1][-1][0] < runs[2e-4, 1.0][1][-1][0] < 0.05
 assert tested["habit"].iloc[0] > 30 and (tested["habit"][1:] == 0).all()
 assert 2 <= tested["empty"].iloc[0] <= 6 and tested["empty"][1:].between(0, 11).all()
 assert (abs(tested["general perplexity"][1:] / tested["general perplexity"].iloc[0] - 1) < 0.01).all()
-assert round(100 * 1.96**2 / (40 + 1.96**2)) == 9  # the upper end of Wilson's interval for 0 of 40
+assert round(100 * 1.96**2 / (40 + 1.96**2)) == 9  # Wilson's
 
 assert 3 <= (won < 0).sum() <= 9 and (won > lost).all() and (won - lost).mean() > 2
 assert abs(won[0] - 0.3) < 0.5 and abs(lost[0] + 3.2) < 0.8 and abs(new_pairs[BEFORE].loc[0] + [197.3, 81.4]).max() < 1

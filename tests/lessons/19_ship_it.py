@@ -3,7 +3,7 @@ from scipy.stats import chi2_contingency
 
 assert len(held_out) == 75 and right == 69 and score == "69 of 75 right: 92% (84% to 96%)" and equal == len(pairs) == 98
 
-# A token has ` Python` with its space. After a space of its own, the model mostly ends the text at once.
+# ` Python` is one token. After a lone space, the model mostly ends the text at once.
 assert len(tokenizer(" Python")["input_ids"]) == 1
 spaced = tokenizer(
     [f"{text} This is a question about " for text in held_out.question], padding=True, return_tensors="pt"
