@@ -1,5 +1,6 @@
 """Fixtures for every test; no test may reach beyond this machine."""
 
+import gc
 import os
 import shutil
 import socket
@@ -14,6 +15,13 @@ QUIET = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "-
 QUIET += ["--disable-component-update", "--disable-sync"]
 WAITING = {"test_distributed.py", "test_demo.py", "test_browser.py", "test_ship_it.py", "test_grade.py"}
 CACHE = os.environ.get("TLKIT_CACHE", "")  # before any test names another one
+
+
+@pytest.fixture(autouse=True, scope="module")
+def nothing_is_searched_twice():
+    """Garbage is collected after every planted failure: what stays anyway, libraries above all, is left out."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
