@@ -28,10 +28,10 @@ def next_rates(losses, factor=3.0):
 course.check("ex04_1", next_rates)
 """
 ENDLESS = """
+import time
 while True:
     try:
-        while True:
-            pass
+        time.sleep(600)
     except Exception:
         pass
 course.check("ex04_1", 0)
