@@ -5,9 +5,9 @@
 import course
 
 # %% [markdown]
-# Write the function that plans your own study. `pilot` is a list of paired differences, one for each document of a
+# Write the function that plans your own study. `pilot` is a list of paired differences, one for each *source* of a
 # pilot run, and `reach` is the half-width that the final interval shall have. Return the smallest number $n$ of test
-# documents, from 2 up, for which $t_{n-1}\, s / \sqrt n$ is at most `reach`, where $s$ is the standard deviation of the
+# sources, from 2 up, for which $t_{n-1}\, s / \sqrt n$ is at most `reach`, where $s$ is the standard deviation of the
 # differences in the pilot. (How much the seeds add is not known yet, so leave it out.)
 
 # %%
@@ -15,8 +15,8 @@ import numpy as np
 from scipy import stats
 
 
-def documents_needed(pilot, reach):
-    """The smallest number of test documents that gives such an interval."""
+def sources_needed(pilot, reach):
+    """The smallest number of test sources that gives such an interval."""
     ### BEGIN SOLUTION
     s = np.std(pilot, ddof=1)
     n = 2
@@ -26,4 +26,4 @@ def documents_needed(pilot, reach):
     ### END SOLUTION
 
 
-course.check("ex20_1", documents_needed)
+course.check("ex20_1", sources_needed)

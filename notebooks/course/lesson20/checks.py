@@ -1,4 +1,4 @@
-"""A project of one's own: how many documents a test needs."""
+"""A project of one's own: how many sources a test needs."""
 
 import numpy as np
 from scipy import stats
@@ -7,34 +7,34 @@ from course.exercises import Quiz, Wrong, function_exercise, number
 
 WIDE = [0.9, -1.1, 0.2, 1.3, -0.6]
 CASES = (
-    ("for a pilot of five notes", WIDE, 0.5),
+    ("for a pilot of five sources", WIDE, 0.5),
     ("for the same pilot and a wider interval", WIDE, 0.9),
-    ("for a pilot of eight notes", [0.12, 0.31, -0.05, 0.2, 0.44, 0.07, 0.18, 0.25], 0.05),
-    ("for an interval that two notes would give", [0.5, 0.51, 0.49], 0.2),
+    ("for a pilot of eight sources", [0.12, 0.31, -0.05, 0.2, 0.44, 0.07, 0.18, 0.25], 0.05),
+    ("for an interval that two sources would give", [0.5, 0.51, 0.49], 0.2),
 )
 
 
 def _needed(ddof=1, freedom=lambda n, pilot: n - 1, tail=0.975):
     """The search for the number, with what students change in it."""
 
-    def documents_needed(pilot, reach):
+    def sources_needed(pilot, reach):
         s, n = np.std(pilot, ddof=ddof), 2
         while stats.t.ppf(tail, freedom(n, pilot)) * s / n**0.5 > reach:
             n += 1
         return n
 
-    return documents_needed
+    return sources_needed
 
 
 def _whole(given: object, *_) -> float:
     if number(given) != round(number(given)):
-        raise Wrong(f"{number(given):.2f} is no number of documents; the next whole one is asked for.")
+        raise Wrong(f"{number(given):.2f} is no number of sources; the next whole one is asked for.")
     return number(given)
 
 
-documents_needed = function_exercise(
+sources_needed = function_exercise(
     "ex20_1",
-    "the numbers of documents for three pilot runs and four half-widths that are wanted",
+    "the numbers of sources for three pilot runs and four half-widths that are wanted",
     "Begin with $n = 2$ and go up by one until the half-width is small enough: a `while` loop.",
     "`np.std` divides by the number of values, unless you give it `ddof=1`. For an interval at 95%, the factor is "
     "`stats.t.ppf(0.975, ...)`.",
@@ -44,7 +44,7 @@ documents_needed = function_exercise(
     read=_whole,
     mistakes={
         "this has n degrees of freedom; n differences leave n − 1.": _needed(freedom=lambda n, pilot: n),
-        "this takes 1.96; with few documents, Student's factor is larger.": _needed(freedom=lambda n, pilot: np.inf),
+        "this takes 1.96; with few sources, Student's factor is larger.": _needed(freedom=lambda n, pilot: np.inf),
         "this takes the degrees of freedom of the pilot; the final interval has those of the test.": _needed(
             freedom=lambda n, pilot: len(pilot) - 1
         ),
