@@ -301,7 +301,9 @@ axes.invert_yaxis()
 axes.legend(frameon=False)
 axes.set_xlabel("perplexity above LoRA's (%), with 95% intervals")
 axes.set_ylabel("method (parameters that it trains in the bundled model)")
-axes.set_title("None is measurably better than LoRA; four are clearly worse on both models")
+axes.set_title(
+    "None is measurably better than LoRA; four are clearly worse on both models"
+)
 plt.show()
 
 # %%
@@ -321,9 +323,8 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 #   made from 4-bit weights and QLoRA rounds them again, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one
 #   model that has biases; SmolLM2 has none.
 #
-# A small difference in LoRA's favour, such as LoRA+'s 4%, may come from its finer search. On SmolLM2 seeds matter more
-# for some methods than for others. Without our assumption that they matter equally (lesson 15 does without it), the
-# interval of QLoRA would include zero there as well.
+# A small difference in LoRA's favour, such as LoRA+'s 4%, may come from its finer search. On SmolLM2 seeds do not matter
+# equally for all methods. Without that assumption (lesson 15 makes none) QLoRA's interval would include zero, too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
