@@ -301,9 +301,7 @@ axes.invert_yaxis()
 axes.legend(frameon=False)
 axes.set_xlabel("perplexity above LoRA's (%), with 95% intervals")
 axes.set_ylabel("method (parameters that it trains in the bundled model)")
-axes.set_title(
-    "None is measurably better than LoRA; four are clearly worse on both models"
-)
+axes.set_title("None is measurably better than LoRA; four are worse on both models")
 plt.show()
 
 # %%
