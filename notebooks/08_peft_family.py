@@ -322,7 +322,7 @@ both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
 #   model that has biases; SmolLM2 has none.
 #
 # A small difference in LoRA's favour, such as LoRA+'s 4%, may come from its finer search. On SmolLM2 seeds do not matter
-# equally for all methods. Without that assumption (lesson 15 makes none) QLoRA's interval would include zero, too.
+# equally for all methods. `tl.compare_pairs`, which does not assume it, cannot tell QLoRA from LoRA there, either.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
