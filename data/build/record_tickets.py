@@ -79,7 +79,7 @@ CHOSEN |= {("lora", 288): 1e-3, ("full", 288): 1e-4}
 for (method, steps), rate in CHOSEN.items():
     RUNS += [Run(method, 285, steps, rate, seed, True) for seed in range(3)]
 for examples in (10, 30, 100):
-    RUNS += [Run("lora", examples, 72, 2e-3, seed, True) for seed in range(3)]
+    RUNS += [Run("lora", examples, 72, CHOSEN["lora", 72], seed, True) for seed in range(3)]
 
 
 def read(split: str) -> list[dict]:

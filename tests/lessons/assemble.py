@@ -50,7 +50,7 @@ def assemble(folder: Path, numbers: list[str] | None = None) -> list[Path]:
 
     Args:
         folder: where the copies are written; made where it is not there.
-        numbers: of the lessons, such as "05"; default: all notebooks.
+        numbers: of the lessons, such as "05"; default: all notebooks but the demo, which its browser test runs.
 
     Returns:
         The copies.
@@ -58,7 +58,7 @@ def assemble(folder: Path, numbers: list[str] | None = None) -> list[Path]:
     folder.mkdir(parents=True, exist_ok=True)
     copies, slow = [], {number: place for place, number in enumerate(SLOWEST)}
     for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (slow.get(path.stem[:2], len(slow)), path)):
-        if source.stem == "demo" or (numbers and source.stem[:2] not in numbers):  # the demo runs in its browser test
+        if source.stem == "demo" or (numbers and source.stem[:2] not in numbers):
             continue
         lesson, checks = nbformat.read(source, as_version=4), HERE / f"{source.stem}.py"
         if checks.is_file():

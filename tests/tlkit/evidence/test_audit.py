@@ -42,12 +42,12 @@ def test_means_are_welchs_test_for_many_items_and_lower_can_be_better():
 def test_equal_rows_are_separated_in_at_most_5_percent_of_tables_and_more_seldom_where_they_share_items():
     chance = np.random.default_rng(0)
     alone, together = 0, 0
-    for _ in range(50):
+    for _ in range(100):
         alone += audit(shares(*chance.binomial(1000, 0.5, 8)), "accuracy", 1000).separated > 0
         hard = chance.random(1000)  # a question's, for all rows
         answers = (hard + chance.normal(0, 0.3, (8, 1000)) < 0.5).sum(axis=1)
         together += audit(shares(*answers), "accuracy", 1000).separated > 0
-    assert alone <= stats.binom.ppf(0.999, 50, 0.05) and together <= alone
+    assert alone <= stats.binom.ppf(0.999, 100, 0.05) and together <= alone
 
 
 @pytest.mark.parametrize("items", [(100, 100, 100), (30, 1000, 1000)])
@@ -55,10 +55,10 @@ def test_equal_rows_are_separated_in_at_most_5_percent_of_tables_and_more_seldom
 def test_equal_rows_near_0_and_1_are_separated_in_hardly_more_than_5_percent_of_tables(items, share):
     """The normal distribution adds a hundredth at most."""
     chance = np.random.default_rng(0)
-    tables = chance.binomial(items, share, (50, len(items))) / items
+    tables = chance.binomial(items, share, (100, len(items))) / items
     columns = {"model": list("abc")[: len(items)], "n": items}
     alarms = sum(audit(pd.DataFrame(columns | {"accuracy": one}), "accuracy", "n").separated > 0 for one in tables)
-    assert alarms <= stats.binom.ppf(0.999, 50, 0.06)
+    assert alarms <= stats.binom.ppf(0.999, 100, 0.06)
 
 
 @pytest.mark.parametrize(("right", "items"), [((0, 4), 30), ((996, 1000), 1000), ((0, 5, 6, 8, 30), 1000)])

@@ -5,6 +5,7 @@ import time
 
 import pytest
 import torch
+from bytes_by_hand import closed_form
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
@@ -100,6 +101,21 @@ def test_states_of_the_last_pass_are_no_hindrance():
     model.planted = {"state": [model.get_input_embeddings()(torch.arange(8))]}
     with pytest.raises(CannotEstimate, match="RecurrentGemmaForCausalLM cannot be estimated"):
         estimate_memory(model, **shape)
+
+
+@pytest.mark.parametrize(
+    ("model", "batch_size", "sequence_length", "moment"),
+    [
+        ("tiny", 4, 128, "at the loss"),
+        ("tiny", 1, 32, "at the end"),
+    ],
+)
+def test_the_sum_by_hand_agrees_with_the_trace(model, batch_size, sequence_length, moment):
+    """4%: what is not in the formula is small, and smaller the larger the model is."""
+    shape = {"batch_size": batch_size, "sequence_length": sequence_length}
+    by_hand = closed_form(model, **shape)
+    assert by_hand["peak"] == by_hand[moment]
+    assert by_hand["peak"] == pytest.approx(estimate_memory(model, "full", **shape).peak, rel=0.04)
 
 
 def test_every_part_of_the_estimate_has_its_size():

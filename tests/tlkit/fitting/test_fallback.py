@@ -90,6 +90,30 @@ def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
         assert {"forward pass", "backward pass"} <= places, "the points must reach both passes"
 
 
+@pytest.mark.parametrize("step", [1, 3])
+def test_a_failure_in_the_optimizer_step_is_undone(step, monkeypatch):
+    """Fail after the counters of the bias correction went up and before the kernel ran, as far as it can get."""
+    reference = small_model()
+    train(reference, BLOCKS, CONFIG)
+    update, calls = torch.optim.AdamW.step, []
+
+    def failing(self, *arguments):
+        calls.append(1)
+        if len(calls) == step:
+            for state in self.state.values():
+                state["step"] += 1
+            raise torch.OutOfMemoryError("CUDA out of memory. (planted)")
+        update(self, *arguments)
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", failing)
+    model = small_model()
+    state = new_state(model, CONFIG)
+    failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
+    assert failure.failed_in == "optimizer step" and state.step == step - 1
+    list(training_steps(state, BLOCKS, CONFIG))
+    assert torch.equal(weights_of(model), weights_of(reference))
+
+
 def test_nothing_lies_below_the_host(monkeypatch):
     """The card takes no model, and then the host's memory runs out."""
 
