@@ -45,7 +45,7 @@ TESTS = tuple(
         "evidence/test_statistics",
     )
 )
-SHOWN = ("torch", "transformers", "peft", "accelerate", "ipywidgets", "psutil", "pandas", "numpy")
+SHOWN = ("torch", "transformers", "peft", "trl", "datasets", "scikit-learn", "accelerate", "pandas", "numpy")
 WORKERS = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
 
 
