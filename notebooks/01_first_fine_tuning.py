@@ -247,7 +247,7 @@ for question, desk in zip(mine, named, strict=True):
 # parameters.
 
 # %%
-tl.network_strip(tl.describe(adapted, "LoRA"))
+course.network_strip(tl.describe(adapted, "LoRA"))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it

@@ -287,7 +287,7 @@ beside = {
 both = pd.concat(beside, axis=1).sort_values(("bundled model", "difference"))
 
 # %% slideshow={"slide_type": "subslide"}
-counts = tl.recorded_comparison("tiny", "all").table.set_index("strategy")
+counts = course.recorded("tiny/all/comparison").set_index("strategy")
 counts = counts.trainable_values[both.index]
 figure, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
 for shift, (name, table) in zip((-0.15, 0.15), beside.items(), strict=True):

@@ -26,7 +26,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 
 import course
 import tlkit as tl
-from tlkit.fitting.timeline import step_timeline
+from course.lesson09.timeline import step_timeline
 
 tl.setup()
 MiB, GiB = 2**20, 2**30

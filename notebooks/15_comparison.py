@@ -123,7 +123,7 @@ pd.DataFrame({"perplexity": after.round(1), "share of full's gain": gain.round(2
 # far apart are the best rates?**
 
 # %%
-tuning = tl.recorded("rates")
+tuning = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv")
 means = tuning.groupby(["strategy", "learning_rate"]).validation_perplexity.mean()
 best = means.unstack("strategy").idxmin()
 seven = ["full", "freeze_embeddings", "freeze_lower", "last_layers"]
@@ -144,8 +144,8 @@ best[seven].to_frame("best rate")
 # pretraining, at its own best rate. *General* is the perplexity on Python's language reference.
 
 # %%
-recorded = tl.recorded_comparison("tiny")
-scores = recorded.table.set_index("strategy").sort_values("perplexity")
+recorded = course.recorded("tiny/comparison")
+scores = recorded.set_index("strategy").sort_values("perplexity")
 table = pd.DataFrame(
     {
         "learning rate": scores.learning_rate,
@@ -178,7 +178,7 @@ table
 # **Predict first.** Which interval is narrower, and by what factor?
 
 # %%
-documents = recorded.documents.query("strategy in @seven")
+documents = course.recorded("tiny/documents").query("strategy in @seven")
 losses = documents.assign(loss=documents.nats / documents.tokens)
 by_document = losses.pivot_table("loss", "document", "strategy")  # means over seeds
 full, other = by_document.full, by_document.freeze_embeddings
@@ -354,7 +354,7 @@ plt.show()
 # ## Export it
 #
 # To use a result elsewhere, save the numbers as CSV, and the chart as PNG for slides and as SVG for print.
-# `recorded.provenance` says how the numbers came about: model, text, seeds, versions and the command.
+# `course.provenance` says how the numbers came about: model, text, seeds, versions and the command.
 
 # %%
 folder = Path("../results")
@@ -364,7 +364,7 @@ table.to_csv(folder / "comparison.csv")
 pairs.to_csv(folder / "pairs.csv", index=False)
 chart.savefig(folder / "pairs.png", dpi=200)
 chart.savefig(folder / "pairs.svg")
-(folder / "pairs.txt").write_text("\n".join(recorded.provenance), encoding="utf-8")
+(folder / "pairs.txt").write_text(course.provenance("tiny"), encoding="utf-8")
 print(*sorted(path.name for path in folder.glob("pairs.*")))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}

@@ -253,9 +253,9 @@ meant, done = tl.meta_model(config), tl.meta_model(config)  # without weights
 meant.model.layers[:12].requires_grad_(False)
 for name, parameter in done.named_parameters():
     parameter.requires_grad_(not frozen(name))
-strip = tl.network_strip(tl.describe(meant, "meant"), tl.describe(done, "programmed"))
-strip.suptitle("Meant: 72% trained. Programmed: 43% trained")
-strip
+two = course.network_strip(tl.describe(meant, "meant"), tl.describe(done, "programmed"))
+two.suptitle("Meant: 72% trained. Programmed: 43% trained")
+two
 
 # %%
 left = {name: p.numel() for name, p in done.named_parameters() if p.requires_grad}

@@ -23,12 +23,10 @@ _WHERE = {
     "fitting.fallback": ("train_with_fallback",),
     "evidence.statistics": ("compare_pairs",),
     "evidence.questions": ("answer_questions", "load_questions"),
-    "evidence.recorded": ("recorded", "recorded_comparison"),
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("compare",),
     "evidence.audit": ("audit",),
     "reports.charts": ("cost_chart", "forgetting_chart", "pairs_chart", "perplexity_chart"),
-    "reports.strip": ("network_strip",),
     "reports.export": ("export",),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

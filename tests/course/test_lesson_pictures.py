@@ -16,9 +16,10 @@ from course.lesson10.pictures import micro_batch_picture
 from course.lesson11.pictures import token_view
 from course.lesson16.pictures import label_shift_scheme
 from course.lesson18 import pictures as scaling
+from course.strip import network_strip
 from tlkit.models import load_model
 from tlkit.models.parts import find_blocks
-from tlkit.strategies import apply_strategy
+from tlkit.strategies import apply_strategy, describe
 
 TOKENS = ["In", " R", "ust", ",", " V", "ec", "<", "T"]
 COUNTED = torch.zeros(4, 3, dtype=torch.long)  # targets of four rows, of which two have one token that counts
@@ -39,6 +40,7 @@ PICTURES = {
     "label shift": lambda: label_shift_scheme(TOKENS),
     "ring": lambda: scaling.ring_scheme(8),
     "zero": scaling.zero_scheme,
+    "strips": lambda: network_strip(*(describe(tiny(name).model, name) for name in ("full", "last_layers", "lora"))),
 }
 
 

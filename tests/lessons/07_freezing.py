@@ -6,7 +6,7 @@ head = qwen.lm_head.weight.numel()
 assert head == 136_134_656 and 2 * block == 29_824_768 and rest == 45 * 896 == (2 * 22 + 1) * 896
 assert rest / 29_865_088 < 0.0015
 E = new_model().get_input_embeddings().weight
-record = tl.recorded_comparison("tiny", "freezing").table.set_index("strategy")
+record = course.recorded("tiny/freezing/comparison").set_index("strategy")
 trained = {name: sum(p.numel() for p in one.parameters() if p.requires_grad) for name, one in models.items()}
 assert record.trainable_values[list(models)].to_dict() == trained
 frozen = [n for n in range(24) if any(f"layers.{k}" in f"model.layers.{n}.mlp" for k in range(12))]

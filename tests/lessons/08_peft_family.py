@@ -65,7 +65,7 @@ documents = pd.read_csv(tl.DATA / "comparisons/tiny/all/documents.csv", comment=
 assert len(both) == 13 and documents.document.nunique() == 40
 assert len(beside["SmolLM2-135M"]) == 12 and "bitfit" not in beside["SmolLM2-135M"].index
 
-compared = tl.recorded_comparison("tiny", "all").table.set_index("strategy")
+compared = course.recorded("tiny/all/comparison").set_index("strategy")
 values, peak = compared.trainable_values, compared.peak_memory_mb
 assert round(100 * peak["dora"] / peak["lora"]) == 159
 assert 1.25 < compared["seconds"]["dora"] / compared["seconds"]["lora"] < 1.45
@@ -75,7 +75,7 @@ assert (values[six] < 0.53 * values["lora"]).all()
 grids = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv", comment="#").groupby("strategy").learning_rate.unique()
 assert set(grids["lora"]) == {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
 assert {0.001, 0.00316, 0.01} < set(grids["lora_plus"]) and 0.005 not in grids["lora_plus"]
-settings = tl.recorded_comparison("tiny", "all").provenance
+settings = course.provenance("tiny/all").splitlines()
 assert "train_documents: 200" in settings and "test_documents: 40" in settings and "seeds: 3" in settings
 
 there = pd.read_csv(tl.DATA / "comparisons" / smollm2 / "peft/comparison.csv", comment="#").set_index("strategy")

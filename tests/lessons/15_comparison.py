@@ -8,7 +8,7 @@ ends = np.log1p(interval(tested, library.second, library.first) / 100)
 middle = np.exp(pair.groupby("strategy").loss.mean().mean())
 assert np.allclose([library.difference, library.low, library.high], 2 * middle * np.sinh(ends / 2), rtol=1e-3)
 
-searched = tl.recorded("rates").query("strategy in @seven").groupby("strategy").learning_rate
+searched = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy in @seven").groupby("strategy").learning_rate
 assert searched.size().eq(16).all() and searched.unique().map(sorted).map(tuple).nunique() == 1
 assert (best[seven] == table.loc[seven, "learning rate"]).all() and round(best.bitfit / best.full) == 50
 
@@ -17,7 +17,7 @@ assert table.loc[tl.ZERO_SHOT, "Rust perplexity"] == 126.2 and round(table.loc[t
 assert table.loc[["full", "freeze_embeddings", "freeze_lower", "lora", "qlora"], "Rust perplexity"].tolist() == [
     52.7, 56.5, 56.8, 62.5, 63.1
 ]  # fmt: skip
-assert {"profile: real", "train_documents: 200", "epochs: 1", "seeds: 3"} <= set(recorded.provenance)
+assert {"profile: real", "train_documents: 200", "epochs: 1", "seeds: 3"} <= set(course.provenance("tiny").splitlines())
 general = table["general perplexity"][seven]
 assert (general > table.loc[tl.ZERO_SHOT, "general perplexity"]).all()
 

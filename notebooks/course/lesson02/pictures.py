@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from torch import nn
 
+from course.drawing import TRAINED, arrow, box
 from tlkit.models.parts import find_blocks
-from tlkit.reports.figure import INK, TRAINED, Chart, arrow, box, described, headline, new_figure, short
+from tlkit.reports.figure import INK, Chart, described, headline, new_figure, short
 
 
 @described

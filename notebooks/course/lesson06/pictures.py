@@ -1,6 +1,7 @@
 """The picture of a layer of QLoRA."""
 
-from tlkit.reports.figure import ADAPTER, GRADIENT, INK, PASSED, Chart, arrow, box, described, headline, paper
+from course.drawing import ADAPTER, GRADIENT, PASSED, arrow, box, paper
+from tlkit.reports.figure import INK, Chart, described, headline
 
 
 @described

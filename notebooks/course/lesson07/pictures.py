@@ -3,7 +3,8 @@
 from matplotlib.patches import Patch, Rectangle
 from torch import nn
 
-from tlkit.reports.figure import FAINT, GRADIENT, INK, TRAINED, Chart, described, headline, new_figure
+from course.drawing import GRADIENT, TRAINED
+from tlkit.reports.figure import FAINT, INK, Chart, described, headline, new_figure
 
 PRODUCTS = {"forward": "#BBBBBB", "gradient of the input": GRADIENT, "gradient of the weights": TRAINED}
 

@@ -4,7 +4,8 @@ import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
-from tlkit.reports.figure import ADAPTER, BEHIND, INK, PASSED, SIZE, TRAINED, Chart, arrow, described, headline
+from course.drawing import ADAPTER, BEHIND, PASSED, TRAINED, arrow
+from tlkit.reports.figure import INK, SIZE, Chart, described, headline
 
 NEW, OWN, FROZEN, COMPUTED = ADAPTER, TRAINED, PASSED, "white"
 W, b, ADD = ("$W$", 0.28, FROZEN), ("$b$", 0.05, FROZEN), ("+", 0.05, COMPUTED)

@@ -6,7 +6,8 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.figure import INK, SPARED, TRAINED, Chart, described, headline, paper
+from course.drawing import SPARED, TRAINED, paper
+from tlkit.reports.figure import INK, Chart, described, headline
 
 
 @described

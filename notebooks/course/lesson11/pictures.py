@@ -6,8 +6,9 @@ from dataclasses import dataclass
 
 import torch
 
+from course.drawing import PASSED, SPARED, TRAINED
 from tlkit.examples import IGNORED
-from tlkit.reports.figure import PASSED, SPARED, TRAINED, Chart, described, headline, new_figure
+from tlkit.reports.figure import Chart, described, headline, new_figure
 
 # Marked by a line as well as by colour, for those who do not tell colours apart and for black-and-white print.
 STYLES = {

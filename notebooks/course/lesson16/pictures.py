@@ -2,7 +2,8 @@
 
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.figure import FAINT, GRADIENT, INK, PASSED, SPARED, TRAINED, Chart, described, headline, new_figure
+from course.drawing import GRADIENT, PASSED, SPARED, TRAINED
+from tlkit.reports.figure import FAINT, INK, Chart, described, headline, new_figure
 
 
 @described

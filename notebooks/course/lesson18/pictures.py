@@ -3,7 +3,8 @@
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from tlkit.reports.figure import COLOURS, GRADIENT, INK, PASSED, TRAINED, Chart, arrow, described, headline, paper
+from course.drawing import GRADIENT, PASSED, TRAINED, arrow, paper
+from tlkit.reports.figure import COLOURS, INK, Chart, described, headline
 
 
 def ring_states(cards: int) -> list[list[list[int]]]:

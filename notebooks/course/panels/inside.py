@@ -8,9 +8,9 @@ import ipywidgets as ipw
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from course.drawing import PASSED, TRAINED
 from course.panels.views import Panel, View, choice, new_figure, on_change, row
 from tlkit.models import load_model
-from tlkit.reports.figure import PASSED, TRAINED
 from tlkit.settings import setup
 
 TEXTS = (

@@ -3,12 +3,13 @@
 import html
 from functools import cache
 
+from course.drawing import ADAPTER, PASSED, SPARED, TRAINED
 from course.panels.views import Panel, View, choice, on_change, row
+from course.strip import MOST_PLACES, Place, merged, places_of
 from tlkit.memory import in_units
 from tlkit.models import distinct_architectures, meta_model
 from tlkit.names import CLASSIC
-from tlkit.reports.figure import ADAPTER, INK, PASSED, SPARED, TRAINED, short
-from tlkit.reports.strip import MOST_PLACES, Place, merged, places_of
+from tlkit.reports.figure import INK, short
 from tlkit.strategies import StrategyReport, apply_strategy
 
 GRADIENT_BYTES, OPTIMIZER_BYTES = 4, 8  # of a trained value in fp32: its gradient, and AdamW's two averages

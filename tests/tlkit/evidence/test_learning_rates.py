@@ -15,13 +15,13 @@ from tlkit.evidence.learning_rates import (
     learning_rates_for,
     rate_for,
     read_rates,
+    recorded_rates,
     why_no_rate,
 )
-from tlkit.evidence.recorded import recorded
 from tlkit.evidence.tuning import BUDGET, COARSE, Trial, next_rate, rate_trials
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
-from tlkit.settings import PROFILES
+from tlkit.settings import DATA, PROFILES
 from tlkit.strategies import STRATEGIES
 
 
@@ -84,7 +84,7 @@ def test_a_rate_at_the_edge_of_those_tried_is_not_tuned():
 
 
 def test_every_strategy_of_the_bundled_model_has_an_equal_budget_and_none_its_best_rate_at_an_edge():
-    record = recorded("rates")
+    record = recorded_rates("tiny")
     every = [name for name in STRATEGIES if name != "linear_probe"]  # only a classifier has it
     assert set(record.strategy) == {*every, CONTROL}
     assert {len(part) for _, part in record.groupby("strategy")} == {2 * BUDGET}
@@ -103,7 +103,7 @@ def here() -> dict[str, object]:
 
 def test_the_record_is_of_the_bundled_model_and_corpus(here):
     for sweep in ("rates", "epochs", "passages", "general"):
-        row = recorded(sweep).iloc[0]
+        row = pd.read_csv(DATA / "sweeps" / "tiny" / f"{sweep}.csv").iloc[0]
         for setting in ("weights_sha256", "corpus_sha256", "block_size", "batch_size", "context", "stride", "profile"):
             assert row[setting] == here[setting], (sweep, setting)
 
@@ -138,7 +138,7 @@ def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here,
 
 @pytest.mark.parametrize("task", ["classify", "answer"])
 def test_the_longest_example_of_a_run_does_not_decide_whether_its_rate_is_tuned(here, task):
-    record = recorded("rates", task=task)
+    record = recorded_rates("tiny", task)
     same = {name: record[name].iloc[0] for name in TUNED_FOR} | {"task": task, "profile": record.profile.iloc[0]}
     shorter = same | {"block_size": same["block_size"] - 7}
     assert learning_rates_for("tiny", ["lora"], here | shorter)["lora"].tuned

@@ -10,34 +10,23 @@ import pytest
 from figure_checks import collisions
 from matplotlib.colors import to_hex
 
-from tlkit.evidence.recorded import recorded_comparison
 from tlkit.evidence.statistics import compare_pairs
-from tlkit.models import load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports import charts
 from tlkit.reports.figure import number, short
-from tlkit.reports.strip import network_strip
-from tlkit.strategies import apply_strategy
+from tlkit.settings import DATA
 
 PAIR = ["first", "second", "difference", "separated"]
 
 
 @cache
-def comparison():
-    return recorded_comparison("tiny")
-
-
-def table():
-    return comparison().table
+def table(name="comparison"):
+    return pd.read_csv(DATA / "comparisons" / "tiny" / f"{name}.csv", comment="#")
 
 
 def pairs():
-    documents = comparison().documents
+    documents = table("documents")
     return compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-
-
-def report(strategy):
-    return apply_strategy(load_model("tiny").model, strategy)
 
 
 def shares(*columns):
@@ -57,7 +46,6 @@ PICTURES = {
     "parameters": lambda: charts.parameters_chart(table()),
     "cost": lambda: charts.cost_chart(table()),
     "forgetting": lambda: charts.forgetting_chart(table()),
-    "network strips": lambda: network_strip(report("full"), report("last_layers"), report("lora")),
 }
 
 

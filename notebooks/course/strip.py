@@ -11,25 +11,11 @@ from dataclasses import dataclass
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
+from course.drawing import ADAPTER, BEHIND, GRADIENT, PASSED, SPARED, TRAINED, arrow, box, paper
 from tlkit.models.adapters import adapter_names, base_model, learns_prefix, original_module_of
 from tlkit.models.parts import find_blocks, is_tied
 from tlkit.quantization import logical_size
-from tlkit.reports.figure import (
-    ADAPTER,
-    BEHIND,
-    GRADIENT,
-    INK,
-    PASSED,
-    SPARED,
-    TRAINED,
-    Chart,
-    arrow,
-    box,
-    described,
-    headline,
-    paper,
-    short,
-)
+from tlkit.reports.figure import INK, Chart, described, headline, short
 from tlkit.strategies import StrategyReport, component_of
 
 MOST_PLACES = 14  # that are drawn one by one; in a deeper network, equal neighbours are drawn as one

@@ -4,9 +4,9 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
+from course.drawing import TRAINED
+from course.strip import network_strip, places_of
 from tlkit.models import load_model
-from tlkit.reports.figure import TRAINED
-from tlkit.reports.strip import network_strip, places_of
 from tlkit.strategies import apply_strategy, describe
 
 ONE_OF_EACH_KIND = ("full", "freeze_lower", "last_layers", "bitfit", "lora", "qlora", "vera", "ia3")

@@ -4,8 +4,8 @@ import pytest
 import torch
 from bytes_by_hand import closed_form
 
+from course.lesson09.timeline import step_timeline
 from tlkit.fitting.estimate import CATEGORIES, estimate_memory
-from tlkit.fitting.timeline import step_timeline
 from tlkit.models import load_model
 from tlkit.names import PHASES
 from tlkit.steps import Plan
