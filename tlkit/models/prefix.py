@@ -1,17 +1,16 @@
 """Compute the frozen lower part of a model once, and begin every further pass above it."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from types import MethodType
+from functools import partial
 from unittest.mock import patch
 
 import torch
 from torch import nn
 
-from tlkit.memory import in_units
 from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.parts import find_blocks, mode
+from tlkit.models.parts import evaluation_mode, find_blocks, mode
 
 LIMIT = 2**30  # bytes of states that are worth keeping in memory
 # What a decoder may be given besides tokens without its blocks computing anything else.
@@ -28,7 +27,7 @@ class PrefixCache:
 
     Attributes:
         blocks: how many of them are passed over.
-        rows_computed: sequences computed.
+        rows_computed: sequences whose states were computed and kept.
         rows_reused: sequences passed over.
     """
 
@@ -36,61 +35,68 @@ class PrefixCache:
     rows_computed: int = 0
     rows_reused: int = 0
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    _weights: list[tuple[int, int]] = field(default_factory=list, repr=False)
+    # Of the pass that is going on: its sequences (none: they are not kept), and the states that stand in for the
+    # lowest blocks (None: these compute).
+    _rows: list[tuple] = field(default_factory=list, repr=False)
+    _stand_in: torch.Tensor | None = field(default=None, repr=False)
+    _empty: tuple[None, ...] | None = field(default=None, repr=False)  # what a block gives back behind hidden states
 
     @property
     def nbytes(self) -> int:
         """Bytes kept, in the host's memory."""
         return sum(states.nbytes for states in self._states.values())
 
-    def __str__(self) -> str:
-        blocks = "1 block" if self.blocks == 1 else f"{self.blocks} blocks"
-        return (
-            f"{blocks} computed for {self.rows_computed:,} sequences and passed over for "
-            f"{self.rows_reused:,}; {in_units(self.nbytes)} kept"
-        )
+    def begin(self, _, args: tuple, kwargs: dict) -> None:
+        """Look up the tokens of a pass of the decoder, before its blocks are asked."""
+        tokens = kwargs.get("input_ids", args[0] if args else None)
+        self._rows, self._stand_in = [], None
+        if not _is_plain(tokens, args[1:], kwargs):
+            return
+        kind = tokens.device.type
+        rounding = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        self._rows = [(rounding, row.numpy().tobytes()) for row in tokens.cpu()]
+        if all(row in self._states for row in self._rows):
+            self._stand_in = torch.stack([self._states[row] for row in self._rows]).to(tokens.device)
+            self.rows_reused += len(self._rows)
+
+    def pass_over(self, block: Callable, is_last: bool, *args, **kwargs) -> torch.Tensor | tuple:
+        """What stands in for a block, or what it computes; that of the last one is kept."""
+        if self._stand_in is not None:
+            return self._stand_in if self._empty is None else (self._stand_in, *self._empty)
+        output = block(*args, **kwargs)
+        if is_last and self._rows:
+            self._empty = (None,) * (len(output) - 1) if isinstance(output, tuple) else None
+            states = output[0] if isinstance(output, tuple) else output
+            for row, of_row in zip(self._rows, states.detach(), strict=True):
+                if row not in self._states:
+                    self._states[row] = of_row.to("cpu", copy=True)
+                    self.rows_computed += 1
+        return output
 
 
 @contextmanager
 def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
-    """Inside, the frozen blocks below the lowest trainable one see no sequence twice; the losses stay what they were.
+    """Inside, the frozen blocks below the lowest trainable one see no batch twice; the losses stay what they were.
 
-    Generation, padded batches and other unusual inputs are computed as ever, and all is computed anew where torch has
-    counted a change of a frozen weight, or finds it in other memory. The model has its strategy applied, and is on one
-    device.
+    Generation, padded batches and other unusual inputs are computed as ever. The model has its strategy applied, is on
+    one device, and keeps its frozen weights.
 
     Raises:
         NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained, what is
             below draws random numbers (dropout), or blocks hand on more than hidden states.
     """
-    base, stand_in = base_model(model), _StandIn()
-    decoder, blocks, cache = base.get_decoder(), find_blocks(base), PrefixCache(frozen_blocks(model))
-    below, above = blocks[: cache.blocks], blocks[cache.blocks :]
-    elsewhere = {id(tensor) for tensor in (*above.parameters(), *above.buffers())}
-    frozen = [tensor for tensor in (*decoder.parameters(), *decoder.buffers()) if id(tensor) not in elsewhere]
-    frozen = [tensor for tensor in frozen if not tensor.requires_grad]
-
-    def look_up(module, args: tuple, kwargs: dict) -> None:
-        stand_in.states, tokens = None, kwargs.get("input_ids", args[0] if args else None)
-        # A copy of the decoder has this hook as well.
-        plain = module is decoder and _is_plain(tokens, args[1:], kwargs)
-        if plain and not any(tensor.requires_grad for tensor in frozen):
-            stand_in.states = _states(cache, base, frozen, tokens)
-
+    base = base_model(model)
+    blocks, cache = find_blocks(base), PrefixCache(frozen_blocks(model))
     with ExitStack() as stack:
-        for block in below:
-            stack.enter_context(patch.object(block, "forward", _forward_or(stand_in, block)))
-        _refuse_other_paths(base, cache.blocks, stand_in)
+        for number, block in enumerate(blocks[: cache.blocks], 1):
+            forward = partial(cache.pass_over, block.forward, number == cache.blocks)
+            stack.enter_context(patch.object(block, "forward", forward))
+        stack.callback(base.get_decoder().register_forward_pre_hook(cache.begin, with_kwargs=True).remove)
         stack.callback(cache._states.clear)
-        stack.callback(decoder.register_forward_pre_hook(look_up, with_kwargs=True).remove)
+        _refuse_other_paths(base)
+        cache._states.clear()
+        cache.rows_computed = cache.rows_reused = 0
         yield cache
-
-
-@dataclass
-class _StandIn:
-    """What the lowest blocks give back in this pass instead of computing it; None: they compute."""
-
-    states: torch.Tensor | None = None
 
 
 def frozen_blocks(model: nn.Module) -> int:
@@ -107,10 +113,9 @@ def frozen_blocks(model: nn.Module) -> int:
     base = base_model(model)
     if base.get_decoder() is base:
         raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
-    tokens = _few_tokens(base)
     with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
-        in_training = _entering(base, range(len(find_blocks(base))), tokens)
-    count = max(number for number, states in in_training.items() if not states.requires_grad or number == 0)
+        in_training = _entering_blocks(base)
+    count = max((number for number, states in enumerate(in_training) if not states.requires_grad), default=0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
@@ -118,8 +123,8 @@ def frozen_blocks(model: nn.Module) -> int:
             "to pass. Freeze the embeddings and the lower blocks whole, norms included "
             "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
-    with mode(model, training=False), torch.no_grad():
-        in_evaluation = _entering(base, [count], tokens)
+    with evaluation_mode(model), torch.no_grad():
+        in_evaluation = _entering_blocks(base)
     if not torch.equal(in_training[count], in_evaluation[count]):
         raise NoFrozenPrefix(
             f"no frozen prefix: the lowest {count} blocks draw random numbers in training (dropout), so nothing stays "
@@ -128,43 +133,40 @@ def frozen_blocks(model: nn.Module) -> int:
     return count
 
 
-def _few_tokens(base: nn.Module) -> torch.Tensor:
-    return torch.arange(8, device=next(base.parameters()).device)[None]
+def _last_states(base: nn.Module) -> torch.Tensor:
+    """What comes out of the decoder for a few tokens."""
+    tokens = torch.arange(8, device=next(base.parameters()).device)[None]
+    return base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
 
 
-def _forward_or(stand_in: _StandIn, block: nn.Module) -> MethodType:
-    """The forward pass of a block, or the states of `stand_in`, in the form of the block's own output."""
-    forms = []  # of its first output: a None for each thing behind the hidden states, or None where they are alone
+def _entering_blocks(base: nn.Module) -> list[torch.Tensor]:
+    """The hidden states that enter each block for a few tokens."""
+    entering: list[torch.Tensor] = []
 
-    def forward(self, *args, **kwargs):
-        if stand_in.states is not None:
-            return stand_in.states if forms[0] is None else (stand_in.states, *forms[0])
-        output = type(self).forward(self, *args, **kwargs)
-        if not forms:
-            forms.append((None,) * (len(output) - 1) if isinstance(output, tuple) else None)
-        return output
+    def note(_, args: tuple, kwargs: dict) -> None:
+        entering.append(args[0] if args else kwargs["hidden_states"])
 
-    return MethodType(forward, block)  # a method, so that a copy of the model gets one of its own
+    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
+    try:
+        _last_states(base)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return entering
 
 
 @torch.no_grad()
-def _refuse_other_paths(base: nn.Module, count: int, stand_in: _StandIn) -> None:
-    """Raise NoFrozenPrefix where the model computes something else when its lower blocks give back their stand-in."""
-    tokens, reason = _few_tokens(base), None
-    with mode(base, training=False):
-        expected = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        stand_in.states = _entering(base, [count], tokens)[count]
-        try:
-            computed = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        except (TypeError, AttributeError, KeyError, IndexError) as error:  # it looks for what is not handed on
-            computed, reason = torch.full_like(expected, torch.nan), error
-        stand_in.states = None
+def _refuse_other_paths(base: nn.Module) -> None:
+    """Raise NoFrozenPrefix where the model computes something else when its lower blocks are passed over."""
+    message = f"no frozen prefix: the lower blocks of {type(base).__name__} hand on more than hidden states"
+    try:
+        with evaluation_mode(base):
+            expected, computed = _last_states(base), _last_states(base)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
+        raise NoFrozenPrefix(message) from error
     # The same arithmetic twice, up to the order of additions.
     if not torch.allclose(computed, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
-        kind = type(base).__name__
-        raise NoFrozenPrefix(
-            f"no frozen prefix: the lower blocks of {kind} hand on more than hidden states"
-        ) from reason
+        raise NoFrozenPrefix(message)
 
 
 def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
@@ -176,50 +178,3 @@ def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
         and kwargs.get("use_cache") is False
         and all(value is None or value is False for value in given)
     )
-
-
-def _states(cache: PrefixCache, base: nn.Module, frozen: list[torch.Tensor], tokens: torch.Tensor) -> torch.Tensor:
-    """What comes out of the lowest blocks, shape (sequences, tokens, width)."""
-    weights = [(tensor.data_ptr(), tensor._version) for tensor in frozen]
-    if cache._weights != weights:
-        cache._states.clear()
-        cache._weights = weights
-    kind = tokens.device.type
-    rounding = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
-    keys = [(rounding, row.numpy().tobytes()) for row in tokens.cpu()]
-    missing = [number for number, key in enumerate(keys) if key not in cache._states]
-    if missing:
-        with torch.no_grad():
-            computed = _entering(base, [cache.blocks], tokens[missing])[cache.blocks]
-        for number, states in zip(missing, computed, strict=True):
-            cache._states[keys[number]] = states.to("cpu", copy=True)
-    cache.rows_computed += len(missing)
-    cache.rows_reused += len(keys) - len(missing)
-    return torch.stack([cache._states[key] for key in keys]).to(tokens.device)
-
-
-class _Reached(Exception):
-    """Ends a pass that need not go on."""
-
-
-def _entering(base: nn.Module, counts: Iterable[int], tokens: torch.Tensor) -> dict[int, torch.Tensor]:
-    """What comes out of so many blocks and enters the next, for each number."""
-    entering = {}
-
-    def note(count: int):
-        def hook(_, args, kwargs):
-            entering[count] = args[0] if args else kwargs["hidden_states"]
-            if count == max(counts):
-                raise _Reached
-
-        return hook
-
-    blocks, decoder = find_blocks(base), base.get_decoder()
-    hooks = [blocks[count].register_forward_pre_hook(note(count), with_kwargs=True) for count in counts]
-    try:
-        type(decoder).forward(decoder, input_ids=tokens, use_cache=False)  # past the hook that asks for these states
-    except _Reached:
-        return entering
-    finally:
-        for hook in hooks:
-            hook.remove()

