@@ -1,7 +1,6 @@
 """The estimate against the same step really taken; virtual cards; what is recommended."""
 
 import inspect
-import time
 
 import pytest
 import torch
@@ -129,11 +128,9 @@ def test_every_part_of_the_estimate_has_its_size():
     assert estimate.peak == max(estimate.phases.values())
 
 
-def test_presets_need_no_weights_and_little_time():
-    """The published model: about 8.4 GiB in fp32. Seconds are bounded loosely, for busy machines."""
-    began = time.perf_counter()
+def test_presets_need_no_weights():
+    """The published model: about 8.4 GiB in fp32."""
     full = estimate_memory("qwen2-0.5b", "full", sequence_length=512)
-    assert time.perf_counter() - began < 20
     assert full.peak / 2**20 == pytest.approx(8577, rel=0.005)
     assert full.categories["weights"] == pytest.approx(4 * 494_032_768, rel=1e-6)
 
