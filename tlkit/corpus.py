@@ -4,7 +4,7 @@ import hashlib
 import os
 import random
 import re
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,7 +16,6 @@ from tlkit.settings import DATA
 SPLITS = ("train", "validation", "test")
 NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
 TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
-CODE = re.compile(r"^(\t| {4}|[ >]*(```|~~~))", re.MULTILINE)  # a line that is code, or says that code begins
 
 
 @dataclass(frozen=True)
@@ -60,11 +59,8 @@ def load_corpus(
 ) -> Corpus:
     """Load a bundled corpus or the reader's own text.
 
-    In .txt and .md a blank line ends a document. The lines of a document are joined by a space, unless it has code in
-    it (a fence, or a line indented by four spaces or a tab). In .jsonl, .json, .csv and .parquet every row is a
-    document. Of documents with the same words the first is kept; the rest are shuffled and split 80/10/10, the same
-    way every time. A folder with files of rows named train, validation and test keeps these splits. In others, hidden
-    files and folders and links to folders are left out.
+    In .txt and .md a blank line ends a document; in .jsonl, .json, .csv and .parquet every row is one. Hidden files and
+    folders, and links to folders, are left out of a folder. How documents are split says `read_corpus`.
 
     Args:
         name: `rust`, `facts`, `general`, `kitchen`, or a path: a file or a folder of them, text in UTF-8. None: what
@@ -83,8 +79,7 @@ def load_corpus(
     if name in ("rust", "kitchen"):
         return Corpus(str(name), *(tuple(_bundled(f"{name}/{split}.jsonl")) for split in SPLITS))
     if name == "facts":
-        rust = load_corpus("rust")
-        return Corpus("facts", tuple(_bundled("rust/facts.jsonl")), rust.validation, rust.test)
+        return replace(load_corpus("rust"), name="facts", train=tuple(_bundled("rust/facts.jsonl")))
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
@@ -93,14 +88,48 @@ def load_corpus(
         raise FileNotFoundError(
             f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
         )
-    corpus = splits_of(path, lambda file: _read_column(file, text_column, ignore_keys))
-    return corpus or split_documents(str(path), _read_path(path, text_column, ignore_keys))
+    return read_corpus(path, lambda path: _read_path(path, text_column, ignore_keys))
+
+
+def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
+    """The documents that `read` makes of a file or folder: of those with the same words the first, in three splits.
+
+    They are shuffled and split 80/10/10, the same way every time. A folder with files of rows named train, validation
+    and test keeps these splits.
+
+    Raises:
+        ValueError: where there are fewer than ten different documents; where one of the three files is missing, or a
+            document stands in two of them.
+    """
+    there = sorted(path.iterdir()) if path.is_dir() else ()
+    files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
+    if "train" in files:
+        if missing := [split for split in SPLITS if split not in files]:
+            raise ValueError(f"{path}: {files['train'].name} is there, {' and '.join(missing)} not: expected all three")
+        splits, repeats, empty = zip(*(_without_repeats(read(files[split])) for split in SPLITS), strict=True)
+        return Corpus(str(path), *map(tuple, splits), duplicates=sum(repeats), empty=sum(empty))
+    unique, repeats, empty = _without_repeats(read(path))
+    if len(unique) < 10:
+        also = f", beside {repeats} that repeat them" if repeats else ""
+        raise ValueError(f"{path}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
+    random.Random(0).shuffle(unique)
+    tenth = len(unique) // 10
+    splits = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
+    return Corpus(str(path), *map(tuple, splits), duplicates=repeats, empty=empty)
+
+
+def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
+    """Of documents with the same words the first; how many were there before, and how many without a word."""
+    documents, kept = list(documents), {}
+    for document in documents:
+        kept.setdefault(single_spaced(str(document)), document)
+    kept.pop("", None)
+    empty = sum(not str(document).strip() for document in documents)
+    return list(kept.values()), len(documents) - empty - len(kept), empty
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
-    """Join documents and cut the stream into equal blocks.
-
-    Each document is opened as in `token_stream`; the tail that does not fill a block is left out.
+    """Join documents as `token_stream` does, and cut the stream into equal blocks; a tail that fills none is left out.
 
     Returns:
         Token ids, shape (blocks, block_size).
@@ -121,10 +150,7 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 
 
 def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokenise documents into one row.
-
-    Each document is opened by what the tokenizer puts before a text, such as Llama's `<s>`, because the model has
-    learned to read it there; otherwise by the end-of-text token.
+    """Tokenise documents into one row, each behind the tokens that open it.
 
     Returns:
         Token ids, shape (tokens,), and the number of the document each token belongs to, of the same shape.
@@ -140,10 +166,8 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
         raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
     refuse_special_tokens(((f"document {number}", text) for number, text in enumerate(texts, 1)), tokenizer)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-    ids, owners = [], []
-    for number, tokens in enumerate(encoded):
-        ids += [*opening, *tokens]
-        owners += [number] * (len(opening) + len(tokens))
+    ids = [token for tokens in encoded for token in (*opening, *tokens)]
+    owners = [number for number, tokens in enumerate(encoded) for _ in range(len(opening) + len(tokens))]
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
 
 
@@ -156,13 +180,16 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, or else the end-of-text token; none without either."""
+    """The tokens that open a document: those before every text, which a model has learned to read there, else the end.
+
+    None where a tokenizer has neither.
+    """
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 
 
 def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
-    """Refuse texts in which the tokenizer would read its own special token: an end, say, in the middle of a text.
+    """Refuse, with a ValueError, texts in which the tokenizer would read its own special token: an end, say.
 
     A token that stands for unknown words alone is allowed: published corpora contain it.
 
@@ -179,53 +206,6 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
             )
 
 
-def split_documents(name: str, documents: Sequence) -> Corpus:
-    """Leave out what is there twice or empty, shuffle, and split 80/10/10, the same way every time.
-
-    Raises:
-        ValueError: where there are fewer than ten different documents.
-    """
-    unique, repeats, empty = _without_repeats(documents)
-    if len(unique) < 10:
-        also = f", beside {repeats} that repeat them" if repeats else ""
-        raise ValueError(f"{name}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
-    random.Random(0).shuffle(unique)
-    tenth = len(unique) // 10
-    train, validation, test = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
-    return Corpus(name, tuple(train), tuple(validation), tuple(test), duplicates=repeats, empty=empty)
-
-
-def _without_repeats(documents: Sequence) -> tuple[list, int, int]:
-    """Of documents with the same words the first; how many were there before, and how many without a word."""
-    kept: dict[str, object] = {}
-    for document in documents:
-        kept.setdefault(single_spaced(str(document)), document)
-    kept.pop("", None)
-    empty = sum(not str(document).strip() for document in documents)
-    return list(kept.values()), len(documents) - empty - len(kept), empty
-
-
-def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
-    """The documents that `read` makes of a file, split, or of a folder that has its own splits."""
-    return splits_of(path, read) or split_documents(str(path), list(read(path)))
-
-
-def splits_of(folder: Path, read: Callable[[Path], Iterable]) -> Corpus | None:
-    """The splits of a folder with files of rows named train, validation and test; None without a file named train.
-
-    Raises:
-        ValueError: where one of the others is missing, or a document stands in two splits.
-    """
-    there = sorted(folder.iterdir()) if folder.is_dir() else ()
-    files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
-    if "train" not in files:
-        return None
-    if missing := [split for split in SPLITS if split not in files]:
-        raise ValueError(f"{folder}: {files['train'].name} is there, {' and '.join(missing)} not: expected all three")
-    splits, repeats, empty = zip(*(_without_repeats(list(read(files[split]))) for split in SPLITS), strict=True)
-    return Corpus(str(folder), *map(tuple, splits), duplicates=sum(repeats), empty=sum(empty))
-
-
 def _python_reference() -> list[str]:
     """Prose paragraphs of Python's language reference, as every CPython carries it for `help()`."""
     from pydoc_data.topics import topics
@@ -240,23 +220,23 @@ def _python_reference() -> list[str]:
     return list(dict.fromkeys(paragraphs))
 
 
-def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> list[str]:
+def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
     # Other files of a folder, such as a settings.json, are often none of its texts.
     kinds, files = (IN_FOLDERS, _files_in(path)) if path.is_dir() else (TEXT_FILES, [path])
     read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
-    texts: list[str] = []
     for file in read:
-        rows = file.suffix.lower() in ROW_FILES
-        texts += _read_column(file, text_column, ignore_keys) if rows else _read_paragraphs(file)
-    return texts
+        if file.suffix.lower() in ROW_FILES:
+            yield from _read_column(file, text_column, ignore_keys)
+        else:
+            yield from (paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(file)))
 
 
 def _files_in(folder: Path) -> list[Path]:
     """In an order that depends on their names alone."""
 
-    def stop(error: OSError):
+    def stop(error: OSError) -> None:
         raise error
 
     files = []
@@ -266,22 +246,15 @@ def _files_in(folder: Path) -> list[Path]:
     return sorted(files, key=lambda file: file.relative_to(folder).parts)
 
 
-def _bundled(name: str) -> list[str]:
+def _bundled(name: str) -> Iterator[str]:
     return _read_column(DATA / name, "text", ("id", "topic", "source"))
 
 
-def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> list[str]:
-    texts = []
+def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
     for where, row in read_rows(path, (text_column,), ignore_keys):
         if not isinstance(row.get(text_column), str):
             raise ValueError(f"{where}: expected {text_column!r} to be there, and to be a text")
-        texts.append(row[text_column])
-    return texts
-
-
-def _read_paragraphs(path: Path) -> list[str]:
-    paragraphs = [paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(path))]
-    return [one if CODE.search(one) else single_spaced(one) for one in paragraphs]
+        yield row[text_column]
 
 
 def single_spaced(text: str) -> str:

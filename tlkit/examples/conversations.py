@@ -59,12 +59,9 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
 
     Args:
         name: `rust` (questions about Rust in three splits, no topic in two of them), `general` (questions about other
-            things, all of them in the test split), or a path to a .jsonl, .json, .csv or .parquet file, which is split
-            80/10/10, or to a folder with such files named train, validation and test.
+            things, all of them in the test split), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder
+            of them, see `read_corpus`.
         ignore_keys: of rows and messages, that may be there all the same; all others are refused.
-
-    Returns:
-        A corpus whose documents are conversations.
 
     Raises:
         FileNotFoundError: where there is no such file.
@@ -91,28 +88,25 @@ def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversatio
             yield _conversation(row, name, ignore_keys)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
-    if not ids:
-        raise ValueError(f"{path}: no conversations in this file")
 
 
 def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Conversation:
-    messages, only_read = [], []
+    messages, learned = [], []
     for number, message in enumerate(_messages(row), 1):
         refuse_unknown_keys(f"message {number}", message, MESSAGE_KEYS, ignore_keys)
         role, content = message.get("role"), message.get("content")
+        marks = [message[key] for key in ("weight", "train") if message.get(key) is not None]
         if role not in ROLES:
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"message {number}, of role {role}: expected a text that is not empty")
-        marks = [message[key] for key in ("weight", "train") if key in message and role == "assistant"]
-        if any(mark not in (0, 1) for mark in marks):
+        if role == "assistant" and any(mark not in (0, 1) for mark in marks):
             raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
-        if not all(marks):
-            only_read.append(number - 1)
+        if role == "assistant" and all(marks):
+            learned.append(number - 1)
         messages.append((role, content))
     if not messages or messages[-1][0] != "assistant":
         raise ValueError("the last message is not the assistant's, so there is no answer to learn")
-    learned = [n for n, (role, _) in enumerate(messages) if role == "assistant" and n not in only_read]
     if not learned:
         raise ValueError("no answer is to be learned: each has weight 0 or train false")
     if "user" not in [role for role, _ in messages[: learned[0]]]:
@@ -120,12 +114,13 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
             f"message {learned[0] + 1} is the assistant's, and no user has said anything before it: expected a user's "
             'message first, or "weight": 0 with an answer that is only to be read'
         )
+    answers = {place for place, (role, _) in enumerate(messages) if role == "assistant"}
     return Conversation(
         name,
         tuple(messages[: learned[-1] + 1]),  # what comes after the last learned answer teaches nothing
         str(row.get("topic", "")),
         str(row.get("form", "")),
-        frozenset(only_read),
+        frozenset(answers - {*learned}),
         tuple(json.dumps(tool) for tool in _list_of("tools", row.get("tools", []))),
     )
 
@@ -136,17 +131,19 @@ def _messages(row: dict) -> list[dict]:
     if len(formats) != 1:
         choices = "; ".join(" and ".join(map(repr, keys)) for keys in FORMATS)
         raise ValueError(f"expected a conversation in one of these ways: {choices}")
-    first = formats[0][0]
+    (first, *_) = formats[0]
     if first == "prompt":
-        messages = [*_turns(row.get("prompt"), "user"), *_turns(row.get("completion"), "assistant")]
+        messages = _turns(row.get("prompt"), "user") + _turns(row.get("completion"), "assistant")
     elif first == "instruction":
         asked = "\n\n".join(filter(None, (row.get("instruction"), row.get("input"))))
-        messages = [*_turns(asked, "user"), *_turns(row.get("output"), "assistant")]
+        messages = _turns(asked, "user") + _turns(row.get("output"), "assistant")
     else:
         messages = row[first]
     messages = _list_of(first, messages)
     if first == "conversations":
-        messages = [_from_sharegpt(message) for message in messages]
+        names = {"from": "role", "value": "content"}
+        messages = [{names.get(key, key): value for key, value in one.items()} for one in messages]
+        messages = [one | {"role": SHAREGPT.get(one.get("role"), one.get("role"))} for one in messages]
     system = [{"role": "system", "content": row["system"]}] if row.get("system") else []
     return [*system, *({key: value for key, value in one.items() if value is not None} for one in messages)]
 
@@ -162,9 +159,3 @@ def _list_of(key: str, given: object) -> list[dict]:
 
 def _turns(given: object, role: str) -> list:
     return given if isinstance(given, list) else [{"role": role, "content": given}]
-
-
-def _from_sharegpt(message: dict) -> dict:
-    others = {key: value for key, value in message.items() if key not in ("from", "value")}
-    role = message.get("from")
-    return {"role": SHAREGPT.get(role, role), "content": message.get("value"), **others}

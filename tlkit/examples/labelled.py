@@ -35,8 +35,7 @@ def load_labelled(
 
     Args:
         name: `rust` (the passages, whose 48 topics are grouped into 9 classes by `data/rust/classes.json`, in their
-            own splits), or a path to a .jsonl, .json, .csv or .parquet file, which is split 80/10/10, or to a folder
-            with such files named train, validation and test.
+            own splits), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
         text_column: of the file; a name, as a key of JSON is.
         label_column: of the file; texts or whole numbers.
         ignore_keys: other columns that may be there; all others are refused.
@@ -54,16 +53,12 @@ def load_labelled(
         label_of = {topic: label for label, topics in groups.items() for topic in topics}
         rows = (read_rows(DATA / "rust" / f"{split}.jsonl", ("topic", "text"), ("id",)) for split in SPLITS)
         return Corpus("rust", *(tuple(Labelled(row["text"], label_of[row["topic"]]) for _, row in s) for s in rows))
-    path = Path(name)
-    corpus = read_corpus(path, lambda file: _read(file, text_column, label_column, ignore_keys))
-    trained_labels = {document.label for document in corpus.train}
-    if len(trained_labels) < 2:
-        raise ValueError(f"{path}: {len(trained_labels)} classes in the training split: expected at least 2")
-    for document in (*corpus.validation, *corpus.test):
-        if document.label not in trained_labels:
-            raise ValueError(
-                f"{path}: class {document.label!r} has no text to train on: expected several of each class"
-            )
+    corpus = read_corpus(Path(name), lambda file: _read(file, text_column, label_column, ignore_keys))
+    trained = class_names(corpus.train)
+    if len(trained) < 2:
+        raise ValueError(f"{name}: {len(trained)} classes in the training split: expected at least 2")
+    if untrained := {*class_names((*corpus.validation, *corpus.test))} - {*trained}:
+        raise ValueError(f"{name}: class {min(untrained)!r} has no text to train on: expected several of each class")
     return corpus
 
 
@@ -80,25 +75,21 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
         length: the most tokens that are read of a text, from its beginning.
 
     Raises:
-        ValueError: for no texts, an unknown class, a text without a token, or one that ends with the padding token: a
-            classifier reads the class off the last token that is none.
+        ValueError: for no texts, a text without a token, or one that ends with the padding token: a classifier reads
+            the class off the last token that is none.
     """
     if not documents:
         raise ValueError("no texts to classify: the split is empty")
-    number_of = {name: number for number, name in enumerate(classes)}
     padding = padding_token(tokenizer)
-    texts = tokenizer([str(document) for document in documents], add_special_tokens=False, verbose=False)["input_ids"]
+    texts = tokenizer([document.text for document in documents], add_special_tokens=False, verbose=False)["input_ids"]
     rows = [ids[:length] for ids in texts]
     for document, ids in zip(documents, rows, strict=True):
-        if document.label not in number_of:
-            raise ValueError(f"{document.text[:40]!r}: class {document.label!r}: expected {', '.join(classes)}")
-        if not ids:
-            raise ValueError(f"{document.text[:40]!r}: this tokenizer makes no tokens of it")
-        if ids[-1] == padding:
+        if not ids or ids[-1] == padding:
             raise ValueError(
-                f"{document.text[-40:]!r}: the text ends with the padding token, so its end would be missed"
+                f"{document.text[-40:]!r}: expected a text that has tokens and does not end with the padding token, so "
+                "that the last one can be found"
             )
-    labels = torch.tensor([number_of[document.label] for document in documents])
+    labels = torch.tensor([classes.index(document.label) for document in documents])
     return Examples(padded(rows, padding), labels, padded([[1] * len(ids) for ids in rows], 0).bool())
 
 

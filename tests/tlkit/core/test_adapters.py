@@ -204,7 +204,7 @@ FAULTS = {
     "1 weights are not in the file": lambda folder: change_weights(folder, lambda found: dict([*found.items()][1:])),
     "1 weights of the file have no place": lambda folder: change_weights(folder, lambda found: found | TOO_MANY),
     "does not fit its base model": lambda folder: rewrite(folder, r=4),
-    "has a damaged weight file": lambda folder: os.truncate(folder / "adapter_model.safetensors", 1000),
+    "could not be loaded: .*deserializing": lambda folder: os.truncate(folder / "adapter_model.safetensors", 1000),
     "names no base model": lambda folder: rewrite(folder, base_model_name_or_path=None),
     "holds an adapter and a whole model": lambda folder: shutil.copy(BUNDLED / "config.json", folder),
 }

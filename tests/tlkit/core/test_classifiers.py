@@ -132,7 +132,7 @@ def test_every_topic_has_one_class(tiny):
 
 def test_a_text_that_ends_with_padding_is_refused(tiny):
     ends = Labelled("A text<|endoftext|>", "a")
-    with pytest.raises(ValueError, match="ends with the padding token"):
+    with pytest.raises(ValueError, match="does not end with the padding token"):
         class_examples([ends], tiny.tokenizer, ("a", "b"))
 
 

@@ -14,7 +14,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tlkit.evidence.answering import REFUSAL
 from tlkit.examples import IGNORED, Examples
-from tlkit.examples.answers import answer_examples, parts_of, prompt_of, short_enough, template_of
+from tlkit.examples.answers import answer_examples, parts_of, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
@@ -165,14 +165,6 @@ def test_instructions_for_which_a_template_has_no_place_are_refused(chatml):
     chatml.chat_template = CHATML.replace("in messages", "in messages if m.role != 'system'")
     with pytest.raises(ValueError, match="no place for instructions"):
         chat_tokens(chatml, "Why?", "Be brief.")
-
-
-def test_a_text_that_begins_twice_is_refused(tokenizer):
-    """The template writes the beginning-of-text token, and tokenising with special tokens adds another."""
-    tokenizer.add_special_tokens({"bos_token": "<s>"})
-    tokenizer.chat_template = "{{ bos_token + bos_token }}" + template_of(tokenizer)
-    with pytest.raises(ValueError, match="'one': it begins with '<s>' twice"):
-        answer_examples([ASKED], tokenizer)
 
 
 def test_a_message_that_smuggles_in_a_special_token_is_refused(chatml):
