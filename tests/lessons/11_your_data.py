@@ -1,4 +1,5 @@
 from trl.chat_template_utils import get_training_chat_template
+from trl.trainer.sft_trainer import DataCollatorForLanguageModeling
 
 assert [len(table) for table in (tracker, chat, instructions, export)] == [40, 26, 26, 21]
 assert steps == [
@@ -8,16 +9,9 @@ assert steps == [
     ("two answers", 8, 89),
     ("far too long", 1, 88),
 ]
-as_they_are = pd.concat(
-    [
-        tracker[["report"]].assign(answer=[json.dumps(json.loads(a)) if a else "" for a in tracker.answer]),
-        chat[["report", "answer"]],
-        instructions[["input", "output"]].set_axis(["report", "answer"], axis=1),
-        export[["prompt", "completion"]].set_axis(["report", "answer"], axis=1),
-    ]
-)
-as_they_are = as_they_are[as_they_are.answer.fillna("").str.strip() != ""]
-assert as_they_are.duplicated().sum() == 1
+as_they_are = pd.concat(tables).fillna("")
+as_they_are = as_they_are[as_they_are.answer.str.strip() != ""]
+assert as_they_are.duplicated(["report", "answer"]).sum() == 3
 log = rows.report[rows.report.str.len().idxmax()]
 assert 19.5 < len(log) / rows.report.str.len().median() < 20.5 or 19.5 < length.max() / length.median() < 20.5
 once = rows[rows.answer != ""].drop_duplicates(["key", "answer"])
@@ -34,10 +28,10 @@ writers = clean.writer.to_numpy(dtype=object)
 assert all(writers[one] == writers[other] for one, other in np.argwhere(near)) and clean.writer.nunique() == 8
 assert all(clean.answer[one] == clean.answer[other] for one, other in np.argwhere(near))
 assert sum(clean.file[one] != clean.file[other] for one, other in np.argwhere(near)) > 24
-assert held_out.sum() == 20
-draw = np.random.default_rng(0)
-by_row = [similar[np.ix_(test, ~test)].max(1) > 0.5 for test in (draw.permutation(88) < 22 for _ in range(200))]
-assert round(np.sum(by_row) / 200) == 9
+assert round(np.mean([leaking(*draw) for draw in by_row])) == 9 and all(len(test) == 22 for _, test in by_row)
+assert not any(leaking(*draw) for draw in by_writer)
+crates = np.array([json.loads(answer)["crate"] for answer in clean.answer])
+assert len(set(crates[test_at])) == 15 and len(set(crates[test_at]) & set(crates[train_at])) == 6
 
 assert as_text(clean.messages[1]).endswith("<|im_end|>\n") and tokenizer.pad_token_id != tokenizer.eos_token_id == end
 assert all(one["labels"][-1] == end and one["labels"].count(end) == 1 for one in examples)
@@ -48,39 +42,32 @@ lengths = np.array([len(one["input_ids"]) for one in examples])
 assert (lengths.min(), lengths.max()) == (97, 247) and round(100 * (1 - real.float().mean().item())) == 4
 assert 7 * (len(tokenizer(log).input_ids) - lengths.max()) > lengths.sum()
 
-assert noticed["answer cut away"][0] == "no answer" and "no end token" in noticed["answer cut away"]
-assert [noticed[name] for name in list(noticed)[2:5]] == [["no end token"], ["not three messages"], ["prompt learned"]]
+assert lengths[:8].argmax() == 4 and (lengths[:8] > limit).sum() == 1
+of_trl = DataCollatorForLanguageModeling(pad_token_id=tokenizer.pad_token_id)(few)
+assert all(torch.equal(of_trl[key], batch[key]) for key in batch)
+
+assert noticed["answer cut"] == noticed["end token masked"] == ["no end token"]
+assert (noticed["template twice"], noticed["prompt learned"]) == (["not three messages"], ["prompt learned"])
 assert noticed["padding learned"] == ["prompt learned", "padding learned"]
 assert noticed["nothing"] == []
-assert check_batch(collate([{key: one[key][:-5] for key in one} for one in few])) == ["no end token"]
+assert check_batch(collate([{key: one[key][:80] for key in one} for one in few]))[0] == "no answer"
 try:
     marked = get_training_chat_template(tokenizer) is None
 except ValueError:  # the template of the page has no {% generation %}
     marked = False
 assert not marked
 
-assert (ready["train"].num_rows, ready["test"].num_rows) == (68, 20)
-assert set(ready["test"]["writer"]) == {"w03", "w10"} and not {"w03", "w10"} & set(ready["train"]["writer"])
-read_back = datasets.load_from_disk(f"{work}/ready")["test"]
+assert (ready["train"].num_rows, ready["test"].num_rows) == (67, 21)
+assert len(set(ready["test"]["writer"])) == 2 and not set(ready["test"]["writer"]) & set(ready["train"]["writer"])
+read_back = datasets.load_from_disk(work)["test"]
 assert read_back[0]["input_ids"][:3] == ready["test"][0]["input_ids"][:3]
-loaded = AutoTokenizer.from_pretrained(f"{work}/ready/tokenizer")
+loaded = AutoTokenizer.from_pretrained(f"{work}/tokenizer")
 assert loaded.eos_token_id == end and loaded.chat_template == tokenizer.chat_template
 
 assert short.num_rows == len(losses) == 24 and losses[-1] < losses[0] / 2
 assert abs(np.mean(losses[-8:]) - np.mean(its_losses[-8:])) < 0.1
-assert stopped["your collator"] >= 7 and stopped["end masked"] == 0
-
-
-def fields(answer):
-    try:
-        return json.loads(answer)
-    except ValueError:
-        return {}
-
-
-kept = tuned.generate(**given, max_new_tokens=72, do_sample=False, eos_token_id=end)[:, given.input_ids.shape[1] :]
-said = list(map(fields, tokenizer.batch_decode(kept, skip_special_tokens=True)))
-assert sum(list(answer) == ["crate", "version", "system", "kind"] for answer in said) >= 7
-pairs = zip(said, map(json.loads, clean.answer[held_out]), strict=False)
-agree = [name for answer, label in pairs for name in answer if answer[name] == label.get(name)]
-assert set(agree) == {"system"} and 3 <= len(agree) <= 5
+lengths = {name: [len(tokenizer(text).input_ids) for text in texts] for name, texts in answers.items()}
+assert max(lengths["your collator"]) < 60 < min(lengths["end token masked"])  # 72 where it does not stop
+form = r'{"crate": .*, "version": .*, "system": .*, "kind": "(.*)"}'
+kinds = pd.Series(answers["your collator"]).str.extract(form)[0]
+assert kinds.notna().sum() >= 7 and kinds.value_counts().iloc[0] >= 6 and right.sum() <= 5

@@ -5,15 +5,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from matplotlib.colors import ListedColormap
 
-from course.drawing import PASSED, SPARED, TRAINED
+from course.drawing import TRAINED
 from tlkit.examples import IGNORED
-from tlkit.reports.figure import Chart, described, headline, new_figure
+from tlkit.reports.figure import COLOURS, Chart, described, headline, new_figure
 
+READ, LEARNED = "#DDDDDD", COLOURS[5]
 # Marked by a line as well as by colour, for those who do not tell colours apart and for black-and-white print.
 STYLES = {
-    "only read (label -100)": f"background:{SPARED};color:#555;border-bottom:2px dotted #999",
-    "learned": f"background:{PASSED};color:#111;border-bottom:2px solid {TRAINED}",
+    "only read (label -100)": f"background:{READ};color:#444;border-bottom:2px dotted #999",
+    "learned": f"background:{LEARNED};color:#111;border-bottom:2px solid {TRAINED}",
     "learned: the end": f"background:{TRAINED};color:#fff;border-bottom:2px solid #111;font-weight:bold",
 }
 
@@ -57,14 +59,17 @@ def token_view(input_ids: Sequence[int], labels: Sequence[int], tokenizer) -> To
 
 @described
 def batch_picture(batch: dict[str, torch.Tensor]) -> Chart:
-    """A padded batch: which of its places are padding, only read, and learned.
+    """A padded batch: which of its positions are padding, only read, learned, and the end token.
 
     Args:
         batch: with `attention_mask` and `labels`, each of shape (rows, tokens).
     """
     learned = batch["labels"] != IGNORED
+    last = learned & ~learned.roll(-1, 1)
     figure, axes = new_figure(height=2.6)
-    axes.imshow(batch["attention_mask"] + learned, aspect="auto", cmap="Blues", interpolation="nearest")
-    axes.set(xlabel="place in the row (white: padding, light: only read, dark: learned)", ylabel="row")
-    headline(figure, f"{learned.float().mean():.0%} of the places are learned: the end of each row, before its padding")
+    colours = ListedColormap(["white", READ, LEARNED, TRAINED])
+    axes.imshow(batch["attention_mask"] + learned + last, aspect="auto", cmap=colours, interpolation="nearest")
+    axes.set(xlabel="position (white: padding)", ylabel="row")
+    axes.grid(visible=False)
+    headline(figure, f"{learned.float().mean():.0%} of the positions are learned: each row's answer and its end token")
     return figure
