@@ -87,8 +87,7 @@ rows["key"] = rows.report.str.split().str.join(" ")
 # ## Clean, and count
 #
 # Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and rows that are
-# far too long. `without` drops the rows that a mask names, and notes how many. **Which of the four will cost us most
-# rows?**
+# far too long. `without` drops the rows that a mask names, and notes how many. **Which kind will be the largest?**
 
 
 # %%
@@ -108,8 +107,8 @@ clean = without(clean, length > 5 * length.median(), "far too long")
 pd.DataFrame(steps, columns=["step", "dropped", "left"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The copies cost most. Seven of the ten were hidden by a line end of Windows, a double space or another spacing of the
-# JSON: without `key` and `json.dumps`, the table shows only three. So bring everything into one form first.
+# Copies are the largest kind. Seven of the ten were hidden by a line end of Windows, a double space or another
+# spacing of the JSON: without `key` and `json.dumps`, the table shows only three. So bring everything into one form.
 #
 # Four reports had two answers, for example *crash* in one file and *slow* in another, so the model would learn to guess
 # between them. We drop both rows. At work, show them to whoever owns the rule behind the labels, and label them again.
@@ -152,7 +151,7 @@ by_row = list(ShuffleSplit(200, test_size=22, random_state=0).split(clean))
 by_writer = GroupShuffleSplit(200, test_size=2, random_state=0)
 by_writer = list(by_writer.split(clean, groups=clean.writer))
 for name, draws in {"22 rows": by_row, "two writers": by_writer}.items():
-    print(f"{name}: {np.mean([leaking(*draw) for draw in draws]):.1f} leak (200 draws)")
+    print(f"{name}: {np.mean([leaking(*one) for one in draws]):.1f} leak, mean of 200")
 train_at, test_at = by_writer[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -162,7 +161,7 @@ train_at, test_at = by_writer[0]
 #
 # We keep the first draw by writer. Six of the 15 crates in its test are also in training, so a model could know their
 # names from there. If your next users write about other things, hold out the topic as well, as [lesson
-# 12](12_a_real_task.ipynb) does. Keep a third group for your decisions, too.
+# 12](12_a_real_task.ipynb) does. Keep a third group for your decisions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -266,7 +265,7 @@ batch_picture(batch)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The colours are those above, and padding is white. Row 4 is the longest, so it has none.
 #
-# In transformers this collator is called `DataCollatorForSeq2Seq`. That in the `SFTTrainer` of TRL, the library for
+# In transformers this collator is called `DataCollatorForSeq2Seq`. The one in the `SFTTrainer` of TRL, the library for
 # training chat models, makes the same batch.
 
 # %%
@@ -353,8 +352,8 @@ course.claim("Each planted fault is found", all(list(noticed.values())[1:]))
 pd.Series(noticed, name="what check_batch says").to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The line *no answer* found nothing here. It is for a limit so low that nothing of an answer is left. The check cannot
-# see a wrong answer, or the template of another model.
+# The line *no answer* found nothing: it is for a limit so low that no answer is left. The check cannot see a wrong
+# answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
@@ -407,7 +406,7 @@ endless, its_losses = fine_tune(short, end_masked)
 print(f"last five losses: {np.mean(losses[-5:]):.2f}, {np.mean(its_losses[-5:]):.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both runs end at about the same loss. Now let both models answer eight reports of the test. In generation the padding
+# Both runs end at about the same loss. Now both models answer eight reports of the test. In generation the padding
 # belongs on the left, because the model continues each row at its right end. **How many of the answers will stop, and
 # how many of the 32 fields will be right?**
 
@@ -431,8 +430,8 @@ for text, label in zip(answers["your collator"], asked.answer, strict=True):
 right.to_frame("right, of 8").T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With your collator every answer stops. With the end token masked **no answer stops**, because training makes the labels
-# more likely at the cost of all other tokens, and the end token never was a label. The loss cannot show it, because it
+# With your collator every answer stops. With the end token masked **no answer stops**, because training makes labels
+# more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show it, because it
 # leaves out exactly the tokens that are wrong.
 #
 # Hardly a field is right: the tiny model has learned the form, and gives nearly the same answer to every report.
@@ -443,7 +442,7 @@ right.to_frame("right, of 8").T
 # | --- | --- | --- |
 # | `prompt`, `completion`: lists of messages | the answer, its end token, a line break | nothing |
 # | the same as plain strings | the answer and an end token, no template | use lists of messages |
-# | `messages` | everything, the questions too | `assistant_only_loss=True` (an error if TRL does not know the template) |
+# | `messages` | everything, questions too | `assistant_only_loss=True` (an error if TRL does not know the template) |
 #
 # In each case, print the labels of one batch from its `get_train_dataloader()` first.
 
