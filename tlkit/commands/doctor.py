@@ -33,7 +33,8 @@ def doctor() -> Outcome:
     """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
     setup()
     rows = examine()
-    lines = [f"[{row['status']}] {row['check']}: {row['found']}{_mended_by(row['fix'])}" for row in rows]
+    fixes = [f". To mend it: {row['fix']}" if row["fix"] else "" for row in rows]
+    lines = ["[{status}] {check}: {found}".format_map(row) + fix for row, fix in zip(rows, fixes, strict=True)]
     return Outcome(rows, "\n".join(lines), int(any(row["status"] == "FAIL" for row in rows)))
 
 
@@ -47,10 +48,6 @@ def examine() -> list[dict[str, str]]:
             finding = ("FAIL", f"{type(error).__name__}: {error}", INSTALL)
         rows.append(dict(zip(("check", "status", "found", "fix"), (name, *finding), strict=True)))
     return rows
-
-
-def _mended_by(fix: str) -> str:
-    return f". To mend it: {fix}" if fix else ""
 
 
 def packages() -> Finding:
@@ -100,13 +97,15 @@ def device() -> Finding:
 
 def data() -> Finding:
     """Every file is the one that the lessons were recorded with."""
-    lines = (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    recorded = dict(reversed(line.split(maxsplit=1)) for line in lines)
-    here = {file: (DATA / file).read_bytes() for file in recorded if (DATA / file).is_file()}
-    right = {file for file, content in here.items() if hashlib.sha256(content).hexdigest() == recorded[file]}
-    if changed := [file for file in recorded if file not in right]:
+    lines = [line.split(maxsplit=1) for line in (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()]
+    changed = [name for recorded, name in lines if _sha256(DATA / name) != recorded]
+    if changed:
         return "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA
     return "OK", f"{len(lines)} files, hashes as recorded", ""
+
+
+def _sha256(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def model() -> Finding:
