@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome, as_columns
-from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.comparison_settings import ComparisonSettings, DataSettings
 from tlkit.jobs import Job
 from tlkit.options import option, same_option
-from tlkit.settings import Plan, Profile, TrainingConfig, check_micro_batch, setup
+from tlkit.settings import Plan, Profile, TrainingConfig, check_settings_alone, setup
 
 if TYPE_CHECKING:
     from tlkit.corpus import Corpus
@@ -58,18 +58,12 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(DataSettings):
     """What is learned, and how it is scored; train and evaluate score the same documents"""
 
-    task: str = same_option(ComparisonSettings, "task", "text")
-    corpus: str | None = same_option(ComparisonSettings, "corpus", None)
-    text_column: str | None = same_option(ComparisonSettings, "text_column", None)
-    label_column: str | None = same_option(ComparisonSettings, "label_column", None)
-    ignore_keys: str | None = same_option(ComparisonSettings, "ignore_keys", None)
-    limit: int | None = same_option(ComparisonSettings, "limit", None)
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
-    context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
-    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
+    context: int | None = same_option(ComparisonSettings, "context", None)
+    stride: int | None = same_option(ComparisonSettings, "stride", None)
 
 
 @dataclass(frozen=True)
@@ -143,7 +137,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     if options.plugin:
         load_plugin(options.plugin)
     setup()
-    check_micro_batch(plan, options.batch_size)
+    check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
     check_strategy(options.strategy, options.strategy_option)
     budget = parse_size(options.device_memory) if options.device_memory else None
     name = chosen_model(options.model)
