@@ -33,9 +33,9 @@ def doctor() -> Outcome:
     """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
     setup()
     rows = examine()
-    fixes = [f". To mend it: {row['fix']}" if row["fix"] else "" for row in rows]
-    lines = ["[{status}] {check}: {found}".format_map(row) + fix for row, fix in zip(rows, fixes, strict=True)]
-    return Outcome(rows, "\n".join(lines), int(any(row["status"] == "FAIL" for row in rows)))
+    shown = [row | {"fix": f". To mend it: {row['fix']}" if row["fix"] else ""} for row in rows]
+    text = "\n".join(map("[{status}] {check}: {found}{fix}".format_map, shown))
+    return Outcome(rows, text, int(any(row["status"] == "FAIL" for row in rows)))
 
 
 def examine() -> list[dict[str, str]]:
@@ -43,10 +43,10 @@ def examine() -> list[dict[str, str]]:
     rows = []
     for name, check in CHECKS.items():
         try:
-            finding = check()
+            status, words, fix = check()
         except (RuntimeError, ValueError, OSError, ImportError, KeyError) as error:
-            finding = ("FAIL", f"{type(error).__name__}: {error}", INSTALL)
-        rows.append(dict(zip(("check", "status", "found", "fix"), (name, *finding), strict=True)))
+            status, words, fix = "FAIL", f"{type(error).__name__}: {error}", INSTALL
+        rows.append({"check": name, "status": status, "found": words, "fix": fix})
     return rows
 
 
@@ -98,14 +98,10 @@ def device() -> Finding:
 def data() -> Finding:
     """Every file is the one that the lessons were recorded with."""
     lines = [line.split(maxsplit=1) for line in (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()]
-    changed = [name for recorded, name in lines if _sha256(DATA / name) != recorded]
-    if changed:
+    here = {name: (DATA / name).read_bytes() if (DATA / name).is_file() else b"" for _, name in lines}
+    if changed := [name for recorded, name in lines if hashlib.sha256(here[name]).hexdigest() != recorded]:
         return "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA
     return "OK", f"{len(lines)} files, hashes as recorded", ""
-
-
-def _sha256(file: Path) -> str:
-    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
 
 
 def model() -> Finding:
@@ -138,12 +134,5 @@ def extras() -> Finding:
     return "OK", ", ".join(OPTIONAL), ""
 
 
-CHECKS = {
-    "packages": packages,
-    "kernel": kernel,
-    "device": device,
-    "data": data,
-    "bundled model": model,
-    "fetched models": fetched_models,
-    "extras": extras,
-}
+CHECKS = {"packages": packages, "kernel": kernel, "device": device, "data": data}
+CHECKS |= {"bundled model": model, "fetched models": fetched_models, "extras": extras}

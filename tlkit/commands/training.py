@@ -21,12 +21,8 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import nn
 
-    from tlkit.devices import Device
-    from tlkit.evaluation import PerplexityResult
-    from tlkit.evidence.expectations import Expectations, Verdict
-    from tlkit.examples import Batch
-    from tlkit.strategies import StrategyReport
-    from tlkit.training import TrainingResult
+    from tlkit import devices, evaluation, examples, strategies, training
+    from tlkit.evidence import expectations
 
 RUN_FILE, CHECKPOINTS = "run.yaml", "checkpoints"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
@@ -97,19 +93,19 @@ class _Run:
     config: TrainSettings
     plan: Plan
     rate_from: str
-    expected: "Expectations"
-    device: "Device"
+    expected: "expectations.Expectations"
+    device: "devices.Device"
     documents: Documents
-    report: "StrategyReport | None" = None
+    report: "strategies.StrategyReport | None" = None
     tokenizer: object = None
-    blocks: "Batch | None" = None
-    validation: "Batch | None" = None
+    blocks: "examples.Batch | None" = None
+    validation: "examples.Batch | None" = None
     settings: dict[str, object] = field(default_factory=dict)  # all of them by name, for run.yaml and the card
     notes: dict[str, object] = field(default_factory=dict)  # what the result depends on besides
-    before: "PerplexityResult | None" = None
-    after: "PerplexityResult | None" = None
-    result: "TrainingResult | None" = None
-    verdicts: list["Verdict"] = field(default_factory=list)
+    before: "evaluation.PerplexityResult | None" = None
+    after: "evaluation.PerplexityResult | None" = None
+    result: "training.TrainingResult | None" = None
+    verdicts: list["expectations.Verdict"] = field(default_factory=list)
 
 
 def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
@@ -225,7 +221,7 @@ def _describe(run: _Run, length: int) -> None:
     }
 
 
-def _score(run: _Run, when: str) -> "PerplexityResult":
+def _score(run: _Run, when: str) -> "evaluation.PerplexityResult":
     task, classes, model = run.documents.task, run.documents.classes, run.report.model
     window = task.window(model, run.data.context, run.data.stride)
     with Job() as job, job.part(when) as part:
@@ -253,11 +249,10 @@ def _train(run: _Run, accelerator: "Accelerator | None", untrained: "nn.Module |
         run.device.place(untrained)
         training.train(untrained, run.blocks, run.config, **how | {"resume": True, "progress": False})
         reload_problem = _difference(model, untrained, run.blocks[:4], run.plan)
-    seen = Seen(run.result.history, run.result.peak_memory, held, problems, reload_problem)
-    run.verdicts = judge(expected, seen)
+    run.verdicts = judge(expected, Seen(run.result.history, run.result.peak_memory, held, problems, reload_problem))
 
 
-def _difference(trained: "nn.Module", reloaded: "nn.Module", blocks: "Batch", plan: Plan) -> str:
+def _difference(trained: "nn.Module", reloaded: "nn.Module", blocks: "examples.Batch", plan: Plan) -> str:
     """How a model with the newest checkpoint differs from the trained one; empty where it does not."""
     import torch
 
