@@ -102,8 +102,7 @@ def params(options: ParamsOptions) -> Outcome:
     from tlkit.models import architecture, chosen_model, meta_model
     from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
-    if options.plugin:
-        load_plugin(options.plugin)
+    load_plugin(options.plugin)
     setup()
     config = architecture(chosen_model(options.model))
     meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
@@ -132,13 +131,11 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     from tlkit.memory import in_units, parse_size
     from tlkit.models import chosen_model, meta_model
     from tlkit.models.parts import longest_input
-    from tlkit.strategies import check_strategy, load_plugin
+    from tlkit.strategies import load_plugin
 
-    if options.plugin:
-        load_plugin(options.plugin)
+    load_plugin(options.plugin)
     setup()
     check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
-    check_strategy(options.strategy, options.strategy_option)
     budget = parse_size(options.device_memory) if options.device_memory else None
     name = chosen_model(options.model)
     model = meta_model(name)

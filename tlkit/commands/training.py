@@ -148,8 +148,7 @@ def _settled(options: TrainOptions, data: DataOptions, config: TrainSettings, pl
     from tlkit.evidence.learning_rates import rate_for
     from tlkit.strategies import check_strategy, dtype_of_weights, load_plugin
 
-    if options.plugin:
-        load_plugin(options.plugin)
+    load_plugin(options.plugin)
     check_strategy(options.strategy, options.strategy_option)
     expected, rate_from = expectations_of(options.expect), "as given"
     if config.learning_rate is None:

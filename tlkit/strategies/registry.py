@@ -113,16 +113,18 @@ def _options_of(name: str) -> dict[str, object]:
     return {option.name: option.default for option in options if option.kind is not option.VAR_KEYWORD}
 
 
-def load_plugin(path: str | Path) -> list[str]:
+def load_plugin(path: str | Path | None) -> list[str]:
     """Run a file of Python in which strategies are defined: a program like any other, so load only what you have read.
 
     Returns:
-        The names of the strategies that it defines.
+        The names of the strategies that it defines; none without a file.
 
     Raises:
         FileNotFoundError: where there is no such file.
         ValueError: where it cannot be run, or defines no strategy.
     """
+    if path is None:
+        return []
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
