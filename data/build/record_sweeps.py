@@ -8,6 +8,8 @@ rates, or those that `--values` gives. Each run is added to the file as it ends,
 """
 
 import argparse
+import math
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +18,9 @@ import torch
 import tlkit as tl
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment
-from tlkit.evidence.learning_rates import default_rates
-from tlkit.evidence.tuning import COLUMNS, Trial, rate_trials, row_of
+from tlkit.evidence.learning_rates import best_rates, next_rates, recorded_rates, run_trial
 
+COLUMNS = ("trial", "strategy", "learning_rate", "seed", "validation_perplexity", "error")
 VALUES = {"epochs": (0.5, 1, 2, 4, 8), "passages": (25, 50, 100, 200, 400, None), "general": (0.0, 0.1, 0.25, 0.5)}
 
 
@@ -54,26 +56,33 @@ def main() -> None:
     strategies, _ = allowed(given.strategies.split(","), base.model.config, experiment.class_count)
     record = pd.read_csv(given.output) if given.output.is_file() else pd.DataFrame(columns=COLUMNS)
 
-    def keep(trial: Trial, columns: dict, blocks: object) -> None:
+    def keep(strategy: str, rate: float, seed: int, settings: dict, columns: dict, blocks: object = None) -> None:
         nonlocal record
-        name = " ".join([trial.name, *(f"{key}={value}" for key, value in columns.items())])
-        if name not in set(record.trial):
-            print(name, flush=True)
-            row = row_of(trial, experiment, blocks=blocks) | {"trial": name} | columns
-            record = pd.DataFrame([*record.to_dict("records"), row])
-            record.to_csv(given.output, index=False)
+        epochs, rows = settings.get("epochs", 1), len(experiment.blocks if blocks is None else blocks)
+        words = {"strategy": strategy, "learning_rate": rate, "epochs": epochs, **settings, "seed": seed, **columns}
+        name = " ".join(f"{key}={value}" for key, value in words.items())
+        if name in set(record.trial):
+            return
+        print(name, flush=True)
+        if steps := settings.get("steps"):
+            epochs = steps / math.ceil(rows / experiment.batch_size)
+        config = replace(experiment.config, learning_rate=rate, epochs=epochs, seed=seed)
+        row = run_trial(experiment, strategy, config, blocks=blocks) | words | {"trial": name}
+        record = pd.DataFrame([*record.to_dict("records"), row])
+        record.to_csv(given.output, index=False)
 
     if given.sweep == "rates":
-        while trials := rate_trials(record, strategies, given.seeds, Trial("", 0.0)):
-            for trial in trials:
-                keep(trial, {}, None)
+        while wanted := next_rates(record, strategies):
+            for strategy, rate in wanted.items():
+                for seed in range(given.seeds):
+                    keep(strategy, rate, seed, {}, {})
         return
+    rates = best_rates(recorded_rates(given.model))
     for value in given.values or VALUES[given.sweep]:
         settings, columns, blocks = settings_of(given.sweep, value, given.steps, experiment)
         for strategy in strategies:
-            rate = default_rates(given.model)[strategy]
             for seed in range(given.seeds):
-                keep(Trial(strategy, rate, seed=seed, **settings), columns, blocks)
+                keep(strategy, rates[strategy].value, seed, settings, columns, blocks)
 
 
 if __name__ == "__main__":

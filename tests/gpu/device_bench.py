@@ -8,7 +8,7 @@ import torch
 
 from tlkit.corpus import load_corpus, pack
 from tlkit.devices import Device, probe
-from tlkit.evidence.learning_rates import default_rates
+from tlkit.evidence.learning_rates import best_rates, recorded_rates
 from tlkit.memory import VirtualDevice
 from tlkit.models import load_model
 from tlkit.models.loading import LoadedModel
@@ -89,8 +89,8 @@ class Bench:
 
     def config(self, strategy, epochs=1):
         """What the checks train towards, at the rate that is recorded for a strategy."""
-        rate = default_rates("tiny").get(strategy, UNKNOWN_RATE)
-        return TrainingConfig(rate, epochs=epochs, batch_size=ROWS)
+        rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny")).items()}
+        return TrainingConfig(rates.get(strategy, UNKNOWN_RATE), epochs=epochs, batch_size=ROWS)
 
     def run(self, model, config, plan=None, device=None, host=None) -> Run:
         """Bring a model of `adapted` to the device, train it there and score it."""

@@ -17,21 +17,37 @@ from peft import get_peft_model_state_dict
 
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_all, run_strategy
-from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable
-from tlkit.evidence.learning_rates import LearningRate, best_rates, learning_rates_for, read_rates, why_no_rate
-from tlkit.evidence.questions import Answers, answer_questions
+from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_strategy
+from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable, run_all
+from tlkit.evidence.learning_rates import (
+    SHORT_STEPS,
+    LearningRate,
+    best_rates,
+    learning_rates_for,
+    read_rates,
+    tune,
+    why_no_rate,
+)
+from tlkit.evidence.questions import Answers, Question, answer_questions
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.evidence.tasks import TASKS, Measured, opening_of
-from tlkit.evidence.tuning import SHORT_STEPS, tune
-from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback
+from tlkit.fitting.fallback import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
 from tlkit.options import check
-from tlkit.settings import Profile, TrainingConfig
+from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
 from tlkit.training import TrainingResult
+
+# What a row says of the model before training beside after it: the column, and the figure.
+BEFORE = {
+    "perplexity_before": "perplexity",
+    "perplexity_before_low": "perplexity_low",
+    "perplexity_before_high": "perplexity_high",
+    "general_before": "general",
+    **{f"{name}_accuracy_before": f"{name}_accuracy" for name in QUESTION_SETS},
+}
 
 
 @dataclass(frozen=True)
@@ -61,23 +77,6 @@ class Comparison:
     attempts: pd.DataFrame
     failures: dict[str, str]
     provenance: dict[str, object]
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """A model before or after training.
-
-    Attributes:
-        scores: on each text, by its name.
-        answers: to each set of questions, by name; empty where none are asked.
-        saved_bytes: of the weights that would be saved.
-        measured: what the task measures beside.
-    """
-
-    scores: dict[str, PerplexityResult]
-    answers: dict[str, Answers]
-    saved_bytes: int
-    measured: Measured
 
 
 def compare(
@@ -132,31 +131,47 @@ def compare(
     texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
     kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
     finished = kept.read() if kept else {}
-    start, total = _measure_start(experiment, base.model, progress), sum(p.numel() for p in base.model.parameters())
+    with Job(shown=progress) as job, job.part("the model before any training") as part:  # on the host
+        scores = {name: experiment.score(base.model, some, part) for name, some in experiment.texts("test").items()}
+        start = _measured(experiment, base.model, scores, None, part)
+    untouched = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, values=0, total=base.model.num_parameters())
     del base  # every run loads its own
     rates, reasons = _rates(experiment, strategies, settings, given, kept, progress)
     planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
     failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
-    runs = {_name(*run): partial(_outcome, experiment, *run, rates, start) for run in planned if run[0] in rates}
+    runs = {
+        _name(name, seed): partial(_outcome, experiment, name, seed, rates[name].value, start)
+        for name, seed in planned
+        if name in rates
+    }
     _refuse_other_rates(finished, runs, rates)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
-        outcomes = run_all(runs, job, kept)
-    failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
-    done = [outcome for outcome in outcomes.values() if "row" in outcome]
-    untouched = {"strategy": ZERO_SHOT, "seed": 0} | _in_detail(start)
-    documents, answers, written = (_rows([untouched, *done], of) for of in ("documents", "answers", "written"))
-    first = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, values=0, total=total)
-    runs = pd.DataFrame([first, *(outcome["row"] for outcome in done)])
+        outcomes = run_all(runs, job, kept).values()
+    failures |= {_name(run["strategy"], run["seed"]): run["failure"] for run in outcomes if "failure" in run}
+    done = [run for run in outcomes if "row" in run]
+    tables = {
+        name: _rows([{"strategy": ZERO_SHOT, "seed": 0} | start.tables, *done], name)
+        for name in ("documents", "answers", "written")
+    }
+    documents, rows = tables["documents"], pd.DataFrame([untouched, *(run["row"] for run in done)])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     provenance = _provenance(experiment, settings, rates, texts)
     if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
         provenance["doubts"] = doubts
-    table = impossible_rows(summary(runs, pairs, rates, settings.against), impossible)
+    table = impossible_rows(summary(rows, pairs, rates, settings.against), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
-    tried, curves = _rows(outcomes.values(), "attempts", FallbackLog().table.columns), _rows(done, "curve")
-    return Comparison(table, runs, documents, answers, written, pairs, curves, tried, failures, provenance)
+    return Comparison(
+        table,
+        rows,
+        **tables,
+        pairs=pairs,
+        curves=_rows(done, "curve"),
+        attempts=_rows(outcomes, "attempts", FallbackLog().table.columns),
+        failures=failures,
+        provenance=provenance,
+    )
 
 
 def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
@@ -175,34 +190,51 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
         parse_size(settings.device_memory)
 
 
-def _measure_start(experiment: Experiment, model: torch.nn.Module, progress: bool) -> Measurement:
-    """On the host: what is compared later has the device for itself."""
-    with Job(shown=progress) as job, job.part("the model before any training") as part:
-        scores = {name: experiment.score(model, texts, part) for name, texts in _test_texts(experiment).items()}
-        return _state(experiment, model, scores, None, part)
-
-
-def _state(
+def _measured(
     experiment: Experiment,
     model: torch.nn.Module,
     scores: dict[str, PerplexityResult],
     log: FallbackLog | None,
     progress: Part,
-) -> Measurement:
-    """With the experiment's fallback, less is computed at a time where memory runs out, and `log` gets what fails."""
+) -> Measured:
+    """All that is said of a model, before or after training: figures, and what it did with each document and question.
 
-    def careful(action, rows: int = 1):
-        if not experiment.fallback:
-            return action(rows)
-        return evaluate_with_fallback(action, model, batch_size=rows, log=log)
+    Args:
+        scores: on the test texts of the experiment.
+        log: gets what fails, and what is done with less, where the experiment has a fallback.
+    """
 
-    def answered(asked, rows: int) -> Answers:
+    def answer(asked: tuple[Question, ...], rows: int) -> Answers:
         options = {"in_chat": experiment.task.in_chat, "batch_size": rows, "progress": progress}
         return answer_questions(model, experiment.tokenizer, asked, **options)
 
-    measured = careful(lambda _: experiment.measure(model, experiment.corpus.test, progress))
-    answers = {name: careful(partial(answered, asked), 8) for name, asked in experiment.questions.items()}
-    return Measurement(scores, answers, saved_bytes(model), measured)
+    def measure(rows: int) -> Measured:
+        return experiment.measure(model, experiment.corpus.test, progress)
+
+    of_task, test = experiment.evaluate(measure, model, rows=1, log=log), scores["corpus"]
+    figures = {
+        "perplexity": test.perplexity,
+        "perplexity_low": test.low,
+        "perplexity_high": test.high,
+        "bits_per_byte": test.bits_per_byte,
+        "context": test.context,  # less where a learned prompt takes up a part of it
+        "general": scores["general"].perplexity if "general" in scores else math.nan,
+    }
+    table = {"questions": [], "question": [], "chosen": [], "correct": []}
+    for name in QUESTION_SETS:
+        columns = [f"{name}_accuracy", f"{name}_accuracy_low", f"{name}_accuracy_high"]
+        figures |= dict.fromkeys(columns, math.nan)
+        if asked := experiment.questions.get(name):
+            answers = experiment.evaluate(partial(answer, asked), model, log=log)
+            figures |= dict(zip(columns, (answers.accuracy, *answers.interval), strict=True))
+            table["questions"] += [name] * len(asked)
+            table["question"] += [question.id for question in asked]
+            table["chosen"] += answers.chosen
+            table["correct"] += answers.correct
+    documents = {"nats": list(test.document_nats), "tokens": list(test.document_tokens)}
+    documents = {"document": list(range(test.documents))} | documents
+    figures |= of_task.figures | {"file_bytes": saved_bytes(model)}
+    return Measured(figures, {"documents": documents, "answers": table} | of_task.tables)
 
 
 def saved_bytes(model: torch.nn.Module) -> int:
@@ -211,11 +243,6 @@ def saved_bytes(model: torch.nn.Module) -> int:
     if hasattr(model, "peft_config"):
         tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
     return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
-
-
-def _test_texts(experiment: Experiment) -> dict[str, tuple[str, ...]]:
-    texts = {"test": experiment.corpus.test, "general": experiment.general.test}
-    return {name: documents for name, documents in texts.items() if documents}
 
 
 def _rates(
@@ -253,36 +280,29 @@ def _name(strategy: str, seed: int) -> str:
 
 
 def _outcome(
-    experiment: Experiment,
-    strategy: str,
-    seed: int,
-    rates: dict[str, LearningRate],
-    start: Measurement,
-    progress: Part,
+    experiment: Experiment, strategy: str, seed: int, rate: float, start: Measured, progress: Part
 ) -> dict[str, object]:
     """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
     log, run = FallbackLog(), {"strategy": strategy, "seed": seed}
-    rate, batch = rates[strategy].value, experiment.batch_size
-    config = TrainingConfig(rate, epochs=experiment.profile.epochs, batch_size=batch, seed=seed)
-    texts, outcome = _test_texts(experiment), dict(run)
+    config, outcome = replace(experiment.config, learning_rate=rate, seed=seed), dict(run)
     try:
         report, result, scores = run_strategy(
-            experiment, strategy, config, experiment.blocks, texts, log=log, progress=progress
+            experiment, strategy, config, experiment.texts("test"), log=log, progress=progress
         )
-        end = _state(experiment, report.model, scores, log, progress)
+        end = _measured(experiment, report.model, scores, log, progress)
         sizes = {"values": report.trainable_values, "total": report.total_values}
         outcome["row"] = run | _row(start, end, **sizes, rate=rate, result=result)
         outcome["doubts"] = list(report.doubts)
         outcome["curve"] = result.history.to_dict("records")
-        outcome |= _in_detail(end)
+        outcome |= end.tables
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         outcome["failure"] = traceback.format_exc()
     return outcome | {"attempts": log.table.to_dict("records")}
 
 
 def _row(
-    before: Measurement,
-    after: Measurement,
+    before: Measured,
+    after: Measured,
     *,
     values: int,
     total: int,
@@ -290,62 +310,17 @@ def _row(
     result: TrainingResult | None = None,
 ) -> dict[str, object]:
     """The row of one run; without a result, that of the model before any training."""
-    start, end = before.scores["test"], after.scores["test"]
-    general = [getattr(state.scores.get("general"), "perplexity", math.nan) for state in (before, after)]
     return {
         "learning_rate": rate,
         "trainable_values": values,
         "trainable_percent": 100 * values / total,
-        "perplexity_before": start.perplexity,
-        "perplexity_before_low": start.low,
-        "perplexity_before_high": start.high,
-        "perplexity": end.perplexity,
-        "perplexity_low": end.low,
-        "perplexity_high": end.high,
-        "bits_per_byte": end.bits_per_byte,
-        "context": end.context,  # less where a learned prompt takes up a part of it
-        "general_before": general[0],
-        "general": general[1],
-        **_accuracies(before.answers, after.answers),
-        **after.measured.figures,
-        "file_bytes": after.saved_bytes,
+        **{column: before.figures[figure] for column, figure in BEFORE.items()},
+        **after.figures,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
         "samples_per_second": result.samples_per_second if result else math.nan,
         "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
         "date": now(),
-    }
-
-
-def _accuracies(before: dict[str, Answers], after: dict[str, Answers]) -> dict[str, float]:
-    """Accuracy on each set of questions with its interval, NaN where none were asked."""
-    columns = {}
-    for name in QUESTION_SETS:
-        answers = after.get(name)
-        low, high = answers.interval if answers else (math.nan, math.nan)
-        columns[f"{name}_accuracy_before"] = before[name].accuracy if answers else math.nan
-        columns[f"{name}_accuracy"] = answers.accuracy if answers else math.nan
-        columns[f"{name}_accuracy_low"], columns[f"{name}_accuracy_high"] = low, high
-    return columns
-
-
-def _in_detail(state: Measurement) -> dict[str, object]:
-    """What a model has done with each document and question, as a run's outcome keeps it."""
-    score, answers = state.scores["test"], state.answers
-    asked = [(name, one, place) for name, one in answers.items() for place in range(len(one.questions))]
-    return {
-        "documents": {
-            "document": list(range(len(score.document_nats))),
-            "nats": list(score.document_nats),
-            "tokens": list(score.document_tokens),
-        },
-        "answers": {
-            "questions": [name for name, _, _ in asked],
-            "question": [one.questions[place].id for _, one, place in asked],
-            "chosen": [one.chosen[place] for _, one, place in asked],
-            "correct": [one.correct[place] for _, one, place in asked],
-        },
-        "written": list(state.measured.written),
     }
 
 

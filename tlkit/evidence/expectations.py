@@ -1,6 +1,6 @@
 """What a training run must show before it is believed, judged by what the run itself measured."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
@@ -34,21 +34,67 @@ class Expectations:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run measured.
+    """What a run measured; a method for each expectation says whether it holds, and by which figures.
 
     Args:
         history: a row for each step, as in `TrainingResult`.
-        peak_memory: most bytes that a step held.
+        peak_bytes: most that a step held.
         held: bytes held after each step; empty where nobody asked.
         gradient_problems: faults that `check_gradient_flow` found.
         reload_problem: how a checkpoint that was read back differs; empty where it does not.
     """
 
     history: pd.DataFrame
-    peak_memory: float
+    peak_bytes: float
     held: Sequence[int] = ()
     gradient_problems: tuple[str, ...] = ()
     reload_problem: str = ""
+
+    def losses_finite(self, _: bool) -> tuple[bool, str]:
+        finite = np.isfinite(self.history.loss)
+        return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
+
+    def loss_falls_percent(self, wanted: float) -> tuple[bool, str]:
+        """Means of the first and the last fiftieth of the steps, at least three: one batch proves nothing."""
+        losses, few = self.history.loss, max(3, len(self.history) // 50)
+        first, last = losses.head(few).mean(), losses.tail(few).mean()
+        fall = 100 * (1 - last / first)
+        return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
+
+    def smoothed_loss_decreases(self, _: bool) -> tuple[bool, str]:
+        means = [some.mean() for some in np.array_split(self.history.loss.to_numpy(), SMOOTHING)]
+        return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
+
+    def peak_memory(self, wanted: str) -> tuple[bool, str]:
+        return self.peak_bytes <= parse_size(wanted), f"{in_units(self.peak_bytes)} (wanted at most {wanted})"
+
+    def memory_growth_percent(self, wanted: float) -> tuple[bool, str]:
+        """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
+        held = self.held[WARM_UP:]
+        if len(held) < 3:
+            return False, f"{len(self.held)} steps are too few: expected at least {WARM_UP + 3}"
+        line = stats.linregress(range(len(held)), held)
+        error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has no correlation to compute an error from
+        margin = stats.t.ppf(0.975, len(held) - 2) * error
+        low, high = (100 * 100 * a_step / self.peak_bytes for a_step in (line.slope - margin, line.slope + margin))
+        return bool(high < wanted), f"{low:.3f}% to {high:.3f}% of the peak per 100 steps (wanted below {wanted:g}%)"
+
+    def throughput_varies_percent(self, wanted: float) -> tuple[bool, str]:
+        """A step in which memory is counted takes longer for it, and says nothing of the speed."""
+        timed = self.history.iloc[WARM_UP:]
+        timed = timed[~timed.memory_counted]
+        speeds, third = timed.tokens / timed.seconds, max(1, len(timed) // 3)
+        first, last = speeds.head(third).median(), speeds.tail(third).median()
+        change = 100 * abs(last / first - 1)
+        measured = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
+        return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
+
+    def gradients_flow(self, _: bool) -> tuple[bool, str]:
+        problems = "; ".join(self.gradient_problems)
+        return not problems, problems or "all that is trainable moves, nothing else does"
+
+    def checkpoint_reloads(self, _: bool) -> tuple[bool, str]:
+        return not self.reload_problem, self.reload_problem or "bit for bit, the loss too"
 
 
 @dataclass(frozen=True)
@@ -77,7 +123,7 @@ def expectations_of(wanted: Mapping[str, object]) -> Expectations:
 def judge(expected: Expectations, seen: Seen) -> list[Verdict]:
     """Judge a run by each expectation that has a value."""
     wanted = {name: value for name, value in vars(expected).items() if value}
-    return [Verdict(name, *JUDGES[name](value, seen)) for name, value in wanted.items()]
+    return [Verdict(name, *getattr(seen, name)(value)) for name, value in wanted.items()]
 
 
 @contextmanager
@@ -95,66 +141,3 @@ def memory_watched(model: torch.nn.Module, device: Device) -> Iterator[list[int]
             yield held
         finally:
             noting.remove()
-
-
-def _losses_finite(wanted: bool, seen: Seen) -> tuple[bool, str]:
-    finite = np.isfinite(seen.history.loss)
-    return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
-
-
-def _loss_falls(wanted: float, seen: Seen) -> tuple[bool, str]:
-    """Means of the first and the last fiftieth of the steps, at least three: one batch proves nothing."""
-    losses, few = seen.history.loss, max(3, len(seen.history) // 50)
-    first, last = losses.head(few).mean(), losses.tail(few).mean()
-    fall = 100 * (1 - last / first)
-    return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
-
-
-def _smoothed_loss_decreases(wanted: bool, seen: Seen) -> tuple[bool, str]:
-    means = [part.mean() for part in np.array_split(seen.history.loss.to_numpy(), SMOOTHING)]
-    return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
-
-
-def _memory_growth(wanted: float, seen: Seen) -> tuple[bool, str]:
-    """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
-    held = seen.held[WARM_UP:]
-    if len(held) < 3:
-        return False, f"{len(seen.held)} steps are too few: expected at least {WARM_UP + 3}"
-    line = stats.linregress(range(len(held)), held)
-    error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has no correlation to compute an error from
-    margin = stats.t.ppf(0.975, len(held) - 2) * error
-    low, high = (100 * 100 * a_step / seen.peak_memory for a_step in (line.slope - margin, line.slope + margin))
-    return bool(high < wanted), f"{low:.3f}% to {high:.3f}% of the peak per 100 steps (wanted below {wanted:g}%)"
-
-
-def _throughput_varies(wanted: float, seen: Seen) -> tuple[bool, str]:
-    """A step in which memory is counted takes longer for it, and says nothing of the speed."""
-    timed = seen.history.iloc[WARM_UP:]
-    timed = timed[~timed.memory_counted]
-    speeds, third = timed.tokens / timed.seconds, max(1, len(timed) // 3)
-    first, last = speeds.head(third).median(), speeds.tail(third).median()
-    change = 100 * abs(last / first - 1)
-    measured = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
-    return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
-
-
-# Each says whether its expectation holds, and by which figures.
-JUDGES: dict[str, Callable[[object, Seen], tuple[bool, str]]] = {
-    "losses_finite": _losses_finite,
-    "loss_falls_percent": _loss_falls,
-    "smoothed_loss_decreases": _smoothed_loss_decreases,
-    "peak_memory": lambda wanted, seen: (
-        seen.peak_memory <= parse_size(wanted),
-        f"{in_units(seen.peak_memory)} (wanted at most {wanted})",
-    ),
-    "memory_growth_percent": _memory_growth,
-    "throughput_varies_percent": _throughput_varies,
-    "gradients_flow": lambda _, seen: (
-        not seen.gradient_problems,
-        "; ".join(seen.gradient_problems) or "all that is trainable moves, nothing else does",
-    ),
-    "checkpoint_reloads": lambda _, seen: (
-        not seen.reload_problem,
-        seen.reload_problem or "bit for bit, the loss too",
-    ),
-}

@@ -1,12 +1,12 @@
 """What all runs of a comparison or a search have in common, and how one of them is carried out."""
 
 import math
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
+from typing import TypeVar
 
 import torch
 import transformers
@@ -17,12 +17,11 @@ from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Measured, Task, account, limited
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
-from tlkit.jobs import SILENT, Job, Part
+from tlkit.jobs import SILENT, Part
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, meta_model
 from tlkit.models.parts import longest_input
@@ -32,8 +31,8 @@ from tlkit.settings import Plan, Profile, TrainingConfig
 from tlkit.strategies import StrategyReport, apply_strategy, dtype_of_weights, strategies_named
 from tlkit.training import TrainingResult, total_steps, train
 
+T = TypeVar("T")
 CONTEXT = 256  # tokens of a window, where the model reads as many
-PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
 
 @dataclass(frozen=True)
@@ -93,27 +92,51 @@ class Experiment:
         return None if self.classes is None else len(self.classes)
 
     @property
+    def config(self) -> TrainingConfig:
+        """What every run trains towards, but for its rate and seed."""
+        return TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size)
+
+    @property
     def steps(self) -> int:
-        """Optimizer steps of a run as long as the profile says."""
-        return total_steps(len(self.blocks), TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size))
+        """Optimizer steps of a run."""
+        return total_steps(len(self.blocks), self.config)
 
     @property
     def keeps_prefix(self) -> bool:
         """Whether a frozen prefix is computed once: not where memory is what is tried out."""
         return not (self.fallback or self.device_memory)
 
+    def texts(self, split: str) -> dict[str, tuple[object, ...]]:
+        """What a model is scored on: documents of the corpus, and the general ones where there are some."""
+        texts = {name: getattr(getattr(self, name), split) for name in ("corpus", "general")}
+        return {name: documents for name, documents in texts.items() if documents}
+
     def score(
-        self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part, **size: int
+        self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part, batch_size: int = 8
     ) -> PerplexityResult:
-        """How well a model does on documents of the task; `batch_size` is the rows at once."""
+        """How well a model does on documents of the task, so many rows at a time."""
         # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
         context = min(self.context, longest_input(model) or self.context)
-        window = {"context": context, "stride": min(self.stride, context)} | size
+        window = {"context": context, "stride": min(self.stride, context), "batch_size": batch_size}
         return self.task.score(model, self.tokenizer, documents, window, self.classes, progress)
 
     def measure(self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part) -> Measured:
         """What the task measures beside."""
         return self.task.measure(model, self.tokenizer, documents, self.profile, self.classes, progress)
+
+    def evaluate(
+        self,
+        action: Callable[[int], T],
+        model: torch.nn.Module,
+        *,
+        rows: int = 8,
+        device: Device | VirtualDevice | None = None,
+        log: FallbackLog | None = None,
+    ) -> T:
+        """What `action` returns for so many rows at a time; with fallback, for fewer where memory runs out."""
+        if not self.fallback:
+            return action(rows)
+        return evaluate_with_fallback(action, model, batch_size=rows, device=device, log=log)
 
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
@@ -237,9 +260,9 @@ def run_strategy(
     experiment: Experiment,
     strategy: str,
     config: TrainingConfig,
-    blocks: Batch,
     texts: dict[str, tuple[object, ...]],
     *,
+    blocks: Batch | None = None,
     log: FallbackLog | None = None,
     progress: Part = SILENT,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
@@ -250,32 +273,30 @@ def run_strategy(
 
     Args:
         experiment: what the run has in common with others.
-        blocks: what to train on: token ids, shape (blocks, tokens), or examples.
         texts: documents to score, by a name of yours.
+        blocks: what to train on, where it is not what the experiment has.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
         progress: is told each step, and how much is scored.
 
     Returns:
         What was trained, how training went, and a score for each of `texts`.
     """
+    blocks = experiment.blocks if blocks is None else blocks
     dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
     head = {"classes": experiment.class_count} if experiment.classes else {}
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
-    model, device = report.model, experiment.device()
-    if not experiment.fallback:
+    model, device, log = report.model, experiment.device(), FallbackLog() if log is None else log
+    if experiment.fallback:
+        result, _ = train_with_fallback(model, blocks, config, device=device, plan=plan, log=log, progress=progress)
+    else:
         with device.counting():
             device.place(model)
             with _prefix_kept(experiment, model, blocks, config):
                 result = train(model, blocks, config, plan=plan, progress=progress)
-        return report, result, {name: experiment.score(model, part, progress) for name, part in texts.items()}
-    log = FallbackLog() if log is None else log
-    result, _ = train_with_fallback(model, blocks, config, device=device, plan=plan, log=log, progress=progress)
     scores = {}
-    for name, part in texts.items():
-        score = partial(experiment.score, model, part, progress)
-        scores[name] = evaluate_with_fallback(
-            lambda size, score=score: score(batch_size=size), model, device=device, log=log
-        )
+    for name, documents in texts.items():
+        score = partial(experiment.score, model, documents, progress)
+        scores[name] = experiment.evaluate(score, model, device=device, log=log)
     return report, result, scores
 
 
@@ -290,36 +311,3 @@ def _prefix_kept(
             with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever
                 stack.enter_context(cached_prefix(model))
         yield
-
-
-def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
-    """Carry out runs one after the other, all but those that are finished.
-
-    Several processes, also of several machines, may do so for one folder: each takes the next run that nobody has
-    begun, and waits at the end for those that others have.
-
-    Args:
-        runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
-            values that JSON can hold.
-        job: shows which run it is, and how long the rest will take.
-        kept: where outcomes are found, and kept as soon as a run ends.
-
-    Returns:
-        The outcomes by name, in the order of `runs`.
-    """
-    outcomes: dict[str, dict] = {}
-    while True:
-        outcomes = (kept.read() if kept else {}) | outcomes
-        missing = [name for name in runs if name not in outcomes]
-        if not missing:
-            return {name: outcomes[name] for name in runs}
-        begun = len(outcomes)
-        for name in missing:
-            with kept.claimed(name) if kept else nullcontext(True) as ours:
-                if ours:
-                    with job.part(name) as part:
-                        outcomes[name] = runs[name](part)
-                    if kept:
-                        kept.keep(name, outcomes[name])
-        if len(outcomes) == begun:
-            time.sleep(PAUSE)

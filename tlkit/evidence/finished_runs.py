@@ -2,14 +2,18 @@
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
 from tlkit.files import CheckpointError, write_text_atomically
+from tlkit.jobs import Job, Part
+
+PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
 
 @dataclass(frozen=True)
@@ -90,3 +94,36 @@ def refuse_unwritable(folder: Path) -> None:
     there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
     if not there.is_dir() or not os.access(there, os.W_OK):
         raise CheckpointError(f"nothing can be written to {folder}: {there} is no folder that can be written to")
+
+
+def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
+    """Carry out runs one after the other, all but those that are finished.
+
+    Several processes, also of several machines, may do so for one folder: each takes the next run that nobody has
+    begun, and waits at the end for those that others have.
+
+    Args:
+        runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
+            values that JSON can hold.
+        job: shows which run it is, and how long the rest will take.
+        kept: where outcomes are found, and kept as soon as a run ends.
+
+    Returns:
+        The outcomes by name, in the order of `runs`.
+    """
+    outcomes: dict[str, dict] = {}
+    while True:
+        outcomes = (kept.read() if kept else {}) | outcomes
+        missing = [name for name in runs if name not in outcomes]
+        if not missing:
+            return {name: outcomes[name] for name in runs}
+        begun = len(outcomes)
+        for name in missing:
+            with kept.claimed(name) if kept else nullcontext(True) as ours:
+                if ours:
+                    with job.part(name) as part:
+                        outcomes[name] = runs[name](part)
+                    if kept:
+                        kept.keep(name, outcomes[name])
+        if len(outcomes) == begun:
+            time.sleep(PAUSE)

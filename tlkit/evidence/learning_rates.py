@@ -1,19 +1,27 @@
-"""The learning rate of each strategy: where it came from, and whether it was tuned for runs like these."""
+"""The learning rate of each strategy: recorded for a model, or searched for in short runs on validation text."""
 
+import datetime
 import math
+import platform
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from functools import partial
 
 import pandas as pd
+import torch
 
 from tlkit.corpus import NAMED
+from tlkit.evidence.experiment import Experiment, run_strategy
+from tlkit.evidence.finished_runs import FinishedRuns, run_all
+from tlkit.examples import Batch
+from tlkit.files import write_atomically
+from tlkit.jobs import SILENT, Job, Part
 from tlkit.models import PRESETS, chosen_model
 from tlkit.names import CONTROL
-from tlkit.settings import DATA
+from tlkit.settings import DATA, TrainingConfig
 from tlkit.strategies import STRATEGIES
 
-RECORDS = DATA / "sweeps"
 # A rate is tuned for a model, a corpus and a batch; how much of the corpus is read, and how often, is only said.
 TUNED_FOR = {
     "weights_sha256": "the weights of {model}",
@@ -21,6 +29,10 @@ TUNED_FOR = {
     "block_size": "blocks of {block_size}",
     "batch_size": "batches of {batch_size}",
 }
+COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
+BUDGET = 8  # rates that are tried for each strategy, so that none is better for having been searched longer
+SHORT_STEPS = 60  # at most, of a run of the search
+SCORES = ("validation_perplexity", "general_perplexity", "training_loss")
 
 
 @dataclass(frozen=True)
@@ -51,32 +63,41 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
         origin: the first word of each source, such as "recorded".
     """
     rates, source = {}, f"{origin} for {record.model.iloc[0]} ({record.profile.iloc[0]} profile, {record.date.max()})"
-    for strategy, part in record.groupby("strategy", sort=False):
-        perplexity = part.validation_perplexity.fillna(math.inf)  # diverged, or failed
-        means = perplexity.groupby(part.learning_rate).mean()
+    for strategy, runs in record.groupby("strategy", sort=False):
+        perplexity = runs.validation_perplexity.fillna(math.inf)  # diverged, or failed
+        means = perplexity.groupby(runs.learning_rate).mean()
         if means.empty or math.isinf(means.min()):  # also where there is none, for the architecture does not allow it
             continue
         best = float(means.idxmin())
         interior = means.index.min() < best < means.index.max()
         edge = "" if interior else "; the edge of the rates that were tried"
-        rates[strategy] = LearningRate(best, source + edge, interior, len(part))
+        rates[strategy] = LearningRate(best, source + edge, interior, len(runs))
     return rates
 
 
 def why_no_rate(record: pd.DataFrame, strategy: str) -> str:
     """Say why `best_rates` has found no rate for a strategy."""
-    part = record[record.strategy == strategy]
-    if part.empty:
+    runs = record[record.strategy == strategy]
+    if runs.empty:
         return f"no learning rate was tried for {strategy}"
-    if "error" in part and part.error.notna().any():
-        return f"no learning rate for {strategy}: {part.error.dropna().iloc[0]}"
-    tried = f"{part.learning_rate.min():g} to {part.learning_rate.max():g}"
+    if "error" in runs and runs.error.notna().any():
+        return f"no learning rate for {strategy}: {runs.error.dropna().iloc[0]}"
+    tried = f"{runs.learning_rate.min():g} to {runs.learning_rate.max():g}"
     return f"no learning rate for {strategy}: training diverged at every rate from {tried}"
 
 
-def default_rates(model: str = "tiny") -> dict[str, float]:
-    """The recorded learning rate of each strategy, as a plain number; a ValueError where there is no record."""
-    return {strategy: rate.value for strategy, rate in best_rates(_recorded(model)).items()}
+def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame | None:
+    """Read the search for learning rates that is recorded for a model (in data/sweeps); None where there is none.
+
+    Args:
+        model: a preset, also by the hub id behind it; of others nothing is recorded.
+        corpus: a bundled one may have a record of its own, in a folder below the model's.
+    """
+    preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
+    folder = DATA / "sweeps" / str(preset) / ("" if task == "text" else task)
+    folders = [folder / corpus, folder] if corpus in NAMED else [folder]
+    path = next((place / "rates.csv" for place in folders if (place / "rates.csv").is_file()), None)
+    return None if path is None else pd.read_csv(path)
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
@@ -90,11 +111,15 @@ def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: st
     Raises:
         ValueError: where none is recorded for that model: a rate of another model would be a guess.
     """
-    if strategy not in STRATEGIES:
-        raise ValueError(f"strategy {strategy!r} is unknown: expected one of {', '.join(STRATEGIES)}")
     if optimizer != "adamw":
         raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
-    record = _recorded(chosen_model(model), task)
+    model = chosen_model(model)
+    record = recorded_rates(model, task)
+    if record is None:
+        raise ValueError(
+            f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
+            f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
+        )
     rates = best_rates(record, "recorded")
     if strategy not in rates:
         raise ValueError(why_no_rate(record, strategy))
@@ -118,8 +143,17 @@ def learning_rates_for(
         A rate for each strategy that has one. Those given never count as tuned, and those of a record only where
         model, corpus, batch and, for texts in blocks, their size are the same; the source says what differs.
     """
-    record = recorded_rates(model, str(settings.get("task", "text")), str(settings.get("corpus")))
-    rates = {} if record is None else _judged(record, {"model": model, **settings})
+    task, rates = settings.get("task", "text"), {}
+    record = recorded_rates(model, task, settings["corpus"])
+    if record is not None:
+        # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
+        decisive = {key: words for key, words in TUNED_FOR.items() if key != "block_size" or task == "text"}
+        here = {"model": model, **settings}
+        other = [words.format_map(here) for key, words in decisive.items() if record[key].iloc[0] != settings[key]]
+        profile = [f"profile {settings['profile']}"] if record.profile.iloc[0] != settings["profile"] else []
+        differs = f"; here: {', '.join(other + profile)}" if other or profile else ""
+        for strategy, rate in best_rates(record, "recorded").items():
+            rates[strategy] = replace(rate, source=rate.source + differs, tuned=rate.tuned and not other)
     rates |= {name: LearningRate(value, "given", tuned=False) for name, value in (given or {}).items()}
     return {strategy: rates[strategy] for strategy in strategies if strategy in rates}
 
@@ -131,7 +165,7 @@ def read_rates(given: str) -> dict[str, float]:
         ValueError: where a strategy is unknown, or a rate is no number above 0.
     """
     rates = {}
-    for strategy, _, value in (part.partition("=") for part in given.split(",")):
+    for strategy, _, value in (words.partition("=") for words in given.split(",")):
         if strategy not in (*STRATEGIES, CONTROL):
             expected = ", ".join([*STRATEGIES, CONTROL])
             raise ValueError(f"learning rates: strategy {strategy!r} is unknown: expected some of {expected}")
@@ -141,46 +175,140 @@ def read_rates(given: str) -> dict[str, float]:
     return rates
 
 
-def _judged(record: pd.DataFrame, settings: Mapping[str, object]) -> dict[str, LearningRate]:
-    """The best rates of a record; not tuned where the runs to come differ from its runs in what matters."""
-    # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
-    decisive = [key for key in TUNED_FOR if key != "block_size" or settings.get("task", "text") == "text"]
-    other = [TUNED_FOR[key].format_map(settings) for key in decisive if record[key].iloc[0] != settings[key]]
-    said = [*other, *([f"profile {settings['profile']}"] if record.profile.iloc[0] != settings["profile"] else [])]
-    rates = best_rates(record, "recorded")
-    if not said:
-        return rates
+def tune(
+    experiment: Experiment,
+    strategies: list[str],
+    *,
+    kept: FinishedRuns | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Search for the learning rates of one model in short runs on validation text, and say first what it costs.
+
+    Args:
+        experiment: model, text, blocks and batch that the rates are for.
+        kept: where finished runs are kept and found again; the record is written there as `rates.csv`.
+        progress: whether to show run k of n, its steps and the time left.
+
+    Returns:
+        The record, for `best_rates`; a run that was not possible says why in the column `error`.
+    """
+    steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
+    print(
+        f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
+        f"a short sweep on validation text comes first, about {count} runs of {steps} steps. Learning rates that are "
+        "given (--learning-rates) save it.",
+        file=sys.stderr,
+        flush=True,
+    )
+    short = replace(experiment.config, epochs=experiment.config.epochs * steps / experiment.steps)
+    record = pd.DataFrame(columns=["strategy", "learning_rate", "validation_perplexity", "error"])
+    with Job(count, shown=progress) as job:
+        while wanted := next_rates(record, strategies):
+            trials = {
+                f"{strategy}, learning rate {rate:g}": partial(
+                    run_trial, experiment, strategy, replace(short, learning_rate=rate)
+                )
+                for strategy, rate in wanted.items()
+            }
+            record = pd.DataFrame([*record.to_dict("records"), *run_all(trials, job, kept).values()])
+    if kept:
+        with kept.claimed("rates") as ours:  # of several processes that have the same record, one writes it
+            if ours:
+                write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
+    return record
+
+
+def next_rates(record: pd.DataFrame, strategies: Iterable[str]) -> dict[str, float]:
+    """The rate that each strategy is to be tried with next; those whose search is over are left out."""
+    wanted = {}
+    for strategy in strategies:
+        runs = record[record.strategy == strategy]
+        rate = next_rate(runs.groupby("learning_rate").validation_perplexity.mean().fillna(math.inf).to_dict())
+        if rate is not None and runs.error.isna().all():  # else it cannot run at all
+            wanted[strategy] = rate
+    return wanted
+
+
+def next_rate(scores: Mapping[float, float]) -> float | None:
+    """Say which rate to try next: first one a decade, then closer around the best, `BUDGET` in all.
+
+    The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
+
+    Args:
+        scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
+
+    Returns:
+        A rate: of `COARSE`, then beyond the lowest or the highest where that is the best, else between the best and
+        the neighbour that is further away. None where the budget is spent.
+    """
+    missing = [rate for rate in COARSE if rate not in scores]
+    if missing and set(scores) <= set(COARSE):
+        return missing[0]
+    if len(scores) >= BUDGET:
+        return None
+    tried = sorted(scores)
+    place = tried.index(min(tried, key=scores.get))
+    best = tried[place]
+    if best == tried[0]:
+        rate = best / 10
+    elif best == tried[-1]:
+        rate = best * 10
+    else:
+        beside = (tried[place - 1], tried[place + 1])
+        rate = math.sqrt(best * max(beside, key=lambda other: round(abs(math.log10(other / best)), 2)))
+    return float(f"{rate:.3g}")  # three digits, for people and for the names of runs
+
+
+def run_trial(
+    experiment: Experiment,
+    strategy: str,
+    config: TrainingConfig,
+    progress: Part = SILENT,
+    *,
+    blocks: Batch | None = None,
+) -> dict[str, object]:
+    """Train by a strategy and score it on validation texts.
+
+    Args:
+        blocks: what to train on, where it is not what the experiment has.
+
+    Returns:
+        A row of a record: settings; perplexity on the validation documents of the corpus and on general ones, the loss
+        of the last steps in nats a token, and what the task measures beside, or in `error` why there is nothing of
+        this; where and when. A run that diverges scores infinity.
+    """
+    scores, error = dict.fromkeys(SCORES, math.inf), None
+    try:
+        scores = _validation_scores(experiment, strategy, config, blocks, progress)
+    except FloatingPointError:
+        pass  # a rate that is too high is a finding, and infinity is its name
+    except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
+        error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
+    device = experiment.device()
     return {
-        strategy: replace(rate, source=f"{rate.source}; here: {', '.join(said)}", tuned=rate.tuned and not other)
-        for strategy, rate in rates.items()
+        "strategy": strategy,
+        "learning_rate": config.learning_rate,
+        "epochs": config.epochs,
+        "seed": config.seed,
+        **scores,
+        "model": experiment.model,
+        "profile": experiment.profile.name,
+        "device": f"{device.kind}: {device.name}",
+        "precision": experiment.precision,
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        **{name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")},
+        "error": error,
     }
 
 
-def record_folder(model: str, task: str = "text") -> Path:
-    """Where the sweeps of a preset are: those of going on with texts by the model, the others below, by the task."""
-    return RECORDS / model / ("" if task == "text" else task)
-
-
-def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame | None:
-    """The search for learning rates that is recorded for a model; None where there is none.
-
-    Args:
-        model: a preset, also by the hub id behind it; of others nothing is recorded.
-        corpus: a bundled one may have a record of its own, in a folder below the model's.
-    """
-    preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
-    folders = [record_folder(str(preset), task)]
-    if corpus in NAMED:
-        folders.insert(0, folders[0] / corpus)
-    path = next((folder / "rates.csv" for folder in folders if (folder / "rates.csv").is_file()), None)
-    return None if path is None else pd.read_csv(path)
-
-
-def _recorded(model: str, task: str = "text") -> pd.DataFrame:
-    record = recorded_rates(model, task)
-    if record is None:
-        raise ValueError(
-            f"no learning rates are recorded for {model}: give one (full fine-tuning of a pretrained model often wants "
-            f"1e-5 to 1e-4, lora ten times that), or let `python -m tlkit compare --model {model}` search for them"
-        )
-    return record
+def _validation_scores(
+    experiment: Experiment, strategy: str, config: TrainingConfig, blocks: Batch | None, progress: Part
+) -> dict[str, float]:
+    texts = experiment.texts("validation")
+    report, result, found = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
+    general = found["general"].perplexity if "general" in found else math.nan
+    last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
+    scores = dict(zip(SCORES, (found["corpus"].perplexity, general, last), strict=True))
+    return scores | experiment.measure(report.model, experiment.corpus.validation, progress).figures

@@ -5,10 +5,8 @@ else is one and the same: strategies, rates, seeds, intervals, tables.
 """
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import Protocol
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import pandas as pd
 import torch
@@ -17,7 +15,7 @@ from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, p
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
 from tlkit.evidence.questions import spread_out
-from tlkit.examples import Batch
+from tlkit.examples import Batch, Examples
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import load_conversations
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
@@ -32,55 +30,45 @@ DRAWS = 1000  # of texts, for the interval of balanced accuracy
 Documents = Sequence[object]
 
 
-class Reading(Protocol):
-    """Settings that say what corpus is read, and how."""
-
-    corpus: str | None
-    text_column: str | None
-    label_column: str | None
-    ignore_keys: str | None
-
-
 @dataclass(frozen=True)
 class Measured:
-    """What a task measures beside perplexity: figures by name, and a row for each answer that the model wrote."""
+    """What a model can do: figures by name, and tables of what they are made of (columns, or rows), by name."""
 
     figures: dict[str, float] = field(default_factory=dict)
-    written: tuple[dict[str, object], ...] = ()
+    tables: dict[str, object] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
 class Task:
-    """How one kind of documents is trained on and scored.
+    """How one kind of documents is trained on and scored: here running text; others differ in what they define anew.
 
-    Attributes:
-        name: of `TASKS`.
-        load: the corpus that settings name, by its name or path, with the columns or keys of its file.
-        general: documents of another kind, by which forgetting is seen; none for a task that only the trained model
-            can do.
-        batch: of documents, a tokenizer, the tokens in a row and the classes, what is trained on.
-        score: of a model, a tokenizer, documents, a window, the classes and the part of a job.
-        measure: of the same without a window, with the profile, what else is to be known.
-        longer: how many of documents are longer than a row; such a conversation is left out, and such a text with a
-            class is cut. Running text is never too long.
-        classes: the names of a corpus' classes; None where there are none.
-        in_chat: whether a model is asked in its chat template, and used with it.
-        row: tokens in a row of training, where nothing else is said; None for the longest that the model reads, up to
-            `LONGEST_ROW`.
-        strategies: that are compared where none are named.
+    In `score` and `measure`, `classes` are the names of a classifier's classes in its order, and `window` has
+    `context`, `stride` and perhaps `batch_size`.
     """
 
-    name: str
-    load: Callable[["Reading"], Corpus]
-    general: Callable[[], Corpus]
-    batch: Callable[..., Batch]
-    score: Callable[..., PerplexityResult]
-    measure: Callable[..., Measured] = lambda *_: Measured()
-    longer: Callable[..., int] = lambda *_: 0
-    classes: Callable[[Corpus], tuple[str, ...] | None] = lambda _: None
-    in_chat: bool = False
-    row: int | None = None
-    strategies: tuple[str, ...] = ("classic",)
+    name = "text"
+    in_chat = False  # whether a model is asked in its chat template, and used with it
+    row: int | None = 128  # tokens of a row in training; None: the longest that the model reads, up to `LONGEST_ROW`
+    strategies = ("classic",)  # that are compared where none are named
+
+    def load(self, settings) -> Corpus:
+        """The corpus that settings name, by its name or path, with the columns or keys of its file."""
+        return load_corpus(settings.corpus, **_reading(settings, "text_column"))
+
+    def general(self) -> Corpus:
+        """Documents of another kind, by which forgetting is seen; none where only the trained model has the task."""
+        return load_corpus("general")
+
+    def classes(self, corpus: Corpus) -> tuple[str, ...] | None:
+        """The names of a corpus' classes; None where there are none."""
+        return None
+
+    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...] | None) -> Batch:
+        """What is trained on, in rows of so many tokens at most."""
+        return pack(documents, tokenizer, length)
+
+    def longer(self, documents: Documents, tokenizer, row: int) -> int:
+        """How many documents are longer than a row; running text never is."""
+        return 0
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
         """What `score` is to be given for tokens that were asked for; answers and texts with classes are read whole."""
@@ -88,13 +76,111 @@ class Task:
             context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
         return {"context": context, "stride": stride}
 
+    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+        """How well a model predicts documents."""
+        return perplexity(model, tokenizer, documents, progress=progress, **window)
 
-def _columns(reading: Reading, *used: str) -> dict[str, object]:
-    """How the rows of a file are read, where something is said; a column that the task does not read is refused."""
-    given = {name: getattr(reading, name) for name in ("text_column", "label_column") if getattr(reading, name)}
-    if unused := sorted(set(given) - set(used)):
-        raise ValueError(f"--{unused[0].replace('_', '-')} {given[unused[0]]}: this task reads no such column")
-    return given | {"ignore_keys": tuple(filter(None, (reading.ignore_keys or "").split(",")))}
+    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+        """What else is to be known of a model."""
+        return Measured()
+
+
+class AnswerTask(Task):
+    """Conversations, of which the answers are learned; or all, questions included. What is scored is the same."""
+
+    in_chat = True
+    row = None
+
+    def __init__(self, name: str, learn: str) -> None:
+        self.name, self.learn = name, learn
+
+    def load(self, settings) -> Corpus:
+        return load_conversations(settings.corpus or "rust", **_reading(settings))
+
+    def general(self) -> Corpus:
+        return load_conversations("general")
+
+    def batch(self, documents: Documents, tokenizer, length: int, classes: None) -> Batch:
+        return _answers(documents, tokenizer, length, self.learn)
+
+    def longer(self, documents: Documents, tokenizer, row: int) -> int:
+        return len(short_enough(documents, tokenizer, row)[1])
+
+    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+        examples, rows = _answers(documents, tokenizer, window["context"]), window.get("batch_size", 8)
+        return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
+
+    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+        """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
+        asked, figures, tables = spread_out(documents, profile.questions), {}, []
+        for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
+            progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
+            answers = answer(model, tokenizer, asked, temperature=temperature)
+            figures |= {f"{prefix}{name}": value for name, value in answers.summary().items()}
+            tables.append(answers.table.assign(sampled=bool(prefix)))
+        return Measured(figures, {"written": pd.concat(tables).to_dict("records")} if tables else {})
+
+
+def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers") -> Examples:
+    """Conversations as examples; those that are too long are left out, and said to be."""
+    kept, long = short_enough(documents, tokenizer, length)
+    if long:
+        warnings.warn(
+            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the first "
+            f"of them {long[0].id!r}",
+            stacklevel=2,
+        )
+    if documents and not kept:
+        raise ValueError(f"all {len(documents)} conversations have more than {length} tokens: expected longer rows")
+    return answer_examples(kept, tokenizer, learn=learn)
+
+
+class ClassTask(Task):
+    """Texts with labels, which a classifier learns to tell."""
+
+    name = "classify"
+    row = None
+    strategies = ("linear_probe", "classic")
+
+    def load(self, settings) -> Corpus:
+        return load_labelled(settings.corpus or "rust", **_reading(settings, "text_column", "label_column"))
+
+    def general(self) -> Corpus:
+        return Corpus("none", (), (), ())
+
+    def classes(self, corpus: Corpus) -> tuple[str, ...]:
+        return class_names(corpus.train)
+
+    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
+        return class_examples(documents, tokenizer, classes, length=length)
+
+    def longer(self, documents: Documents, tokenizer, row: int) -> int:
+        ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
+        return sum(len(one) > row for one in ids)
+
+    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+        examples = self.batch(documents, tokenizer, window["context"], classes)
+        return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
+
+    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+        examples = self.batch(documents, tokenizer, LONGEST_ROW, classes)
+        predicted = class_logits(model, examples, progress=progress).argmax(1)
+        ends = ("balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high")
+        return Measured(dict(zip(ends, balanced_accuracy(predicted, examples.labels), strict=True)))
+
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (Task(), AnswerTask("answer", "answers"), ClassTask(), AnswerTask("conversation", "everything"))
+}
+
+
+def _reading(settings, *columns: str) -> dict[str, object]:
+    """How the rows of a file are read, where that is said; a column that the task does not read is refused."""
+    named = {name: getattr(settings, name) for name in ("text_column", "label_column") if getattr(settings, name)}
+    if unused := [name for name in named if name not in columns]:
+        raise ValueError(f"--{unused[0].replace('_', '-')} {named[unused[0]]}: this task reads no such column")
+    return named | {"ignore_keys": tuple(filter(None, (settings.ignore_keys or "").split(",")))}
 
 
 def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
@@ -161,64 +247,6 @@ def opening_of(task: Task, tokenizer) -> dict[str, str]:
     return {"documents_open_with": "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))}
 
 
-def _text_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
-    return perplexity(model, tokenizer, documents, progress=progress, **window)
-
-
-def _answer_batch(documents: Documents, tokenizer, length: int, classes: None, learn: str = "answers") -> Batch:
-    kept, long = short_enough(documents, tokenizer, length)
-    if long:
-        warnings.warn(
-            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the first "
-            f"of them {long[0].id!r}",
-            stacklevel=2,
-        )
-    if documents and not kept:
-        raise ValueError(f"all {len(documents)} conversations have more than {length} tokens: expected longer rows")
-    return answer_examples(kept, tokenizer, learn=learn)
-
-
-def _answer_score(model, tokenizer, documents: Documents, window: dict, classes: None, progress: Part):
-    examples, rows = _answer_batch(documents, tokenizer, window["context"], None), window.get("batch_size", 8)
-    return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
-
-
-def _answer_measure(
-    model, tokenizer, documents: Documents, profile: Profile, classes: None, progress: Part
-) -> Measured:
-    """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
-    asked, figures, tables = spread_out(documents, profile.questions), {}, []
-    for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
-        progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
-        answers = answer(model, tokenizer, asked, temperature=temperature)
-        figures |= {f"{prefix}{name}": value for name, value in answers.summary().items()}
-        tables.append(answers.table.assign(sampled=bool(prefix)))
-    return Measured(figures, tuple(pd.concat(tables).to_dict("records")) if tables else ())
-
-
-def _longer_texts(documents: Documents, tokenizer, row: int) -> int:
-    ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
-    return sum(len(one) > row for one in ids)
-
-
-def _class_batch(documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
-    return class_examples(documents, tokenizer, classes, length=length)
-
-
-def _class_score(model, tokenizer, documents: Documents, window: dict, classes: tuple[str, ...], progress: Part):
-    examples = _class_batch(documents, tokenizer, window["context"], classes)
-    return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
-
-
-def _class_measure(
-    model, tokenizer, documents: Documents, profile: Profile, classes: tuple[str, ...], progress: Part
-) -> Measured:
-    examples = _class_batch(documents, tokenizer, LONGEST_ROW, classes)
-    predicted = class_logits(model, examples, progress=progress).argmax(1)
-    accuracy, low, high = balanced_accuracy(predicted, examples.labels)
-    return Measured({"balanced_accuracy": accuracy, "balanced_accuracy_low": low, "balanced_accuracy_high": high})
-
-
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
     """The mean over classes of the share of its texts that are put into it, and its 95% interval over texts.
 
@@ -238,40 +266,3 @@ def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[fl
         drawn += right[chosen].mean(1) / len(classes)
     low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype)).tolist()
     return float(torch.stack(means).mean()), low, high
-
-
-TASKS = {
-    "text": Task(
-        name="text",
-        load=lambda reading: load_corpus(reading.corpus, **_columns(reading, "text_column")),
-        general=lambda: load_corpus("general"),
-        batch=lambda documents, tokenizer, length, classes: pack(documents, tokenizer, length),
-        score=_text_score,
-        row=128,
-    ),
-    "answer": Task(
-        name="answer",
-        load=lambda reading: load_conversations(reading.corpus or "rust", **_columns(reading)),
-        general=lambda: load_conversations("general"),
-        batch=_answer_batch,
-        score=_answer_score,
-        measure=_answer_measure,
-        longer=lambda documents, tokenizer, row: len(short_enough(documents, tokenizer, row)[1]),
-        in_chat=True,
-    ),
-    "classify": Task(
-        name="classify",
-        load=lambda reading: load_labelled(
-            reading.corpus or "rust", **_columns(reading, "text_column", "label_column")
-        ),
-        general=lambda: Corpus("none", (), (), ()),
-        batch=_class_batch,
-        score=_class_score,
-        measure=_class_measure,
-        longer=_longer_texts,
-        classes=lambda corpus: class_names(corpus.train),
-        strategies=("linear_probe", "classic"),
-    ),
-}
-# The experiment beside "answer": the loss is on the questions too. What is scored is the same.
-TASKS["conversation"] = replace(TASKS["answer"], name="conversation", batch=partial(_answer_batch, learn="everything"))

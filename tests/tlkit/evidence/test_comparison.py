@@ -19,12 +19,12 @@ from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
-from tlkit.evidence import learning_rates, tuning
+from tlkit.evidence import finished_runs, learning_rates
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy, run_all
-from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import default_rates
+from tlkit.evidence.experiment import load_experiment, load_with_strategy
+from tlkit.evidence.finished_runs import FinishedRuns, run_all
+from tlkit.evidence.learning_rates import rate_for
 from tlkit.files import CheckpointError
 from tlkit.jobs import Job
 from tlkit.models import load_model, save_model
@@ -143,7 +143,7 @@ def test_the_output_is_tried_before_anything_is_loaded(tmp_path, monkeypatch, sm
 
 def test_processes_with_one_folder_share_the_runs_and_have_the_same_outcomes(tmp_path, monkeypatch):
     """Two threads in their place: locks of the operating system know no difference. A run that fails is not kept."""
-    monkeypatch.setattr(experiments, "PAUSE", 0.01)
+    monkeypatch.setattr(finished_runs, "PAUSE", 0.01)
     both, done, found = threading.Barrier(2), [], []
 
     def process(number: int) -> None:
@@ -204,15 +204,15 @@ def test_a_comparison_in_which_all_fails_says_so(small_model, profile, carried_o
 def test_a_model_without_recorded_rates_is_tuned_first_and_never_by_rates_of_another(
     tmp_path, capsys, monkeypatch, small_model, profile, carried_out
 ):
-    monkeypatch.setattr(tuning, "COARSE", (1e-3, 1e-2))
-    monkeypatch.setattr(tuning, "BUDGET", 3)
+    monkeypatch.setattr(learning_rates, "COARSE", (1e-3, 1e-2))
+    monkeypatch.setattr(learning_rates, "BUDGET", 3)
     settings = ComparisonSettings(seeds=1)
     found = compare(small_model, ["last_layers"], profile=profile, settings=settings, output=tmp_path)
     assert "short sweep on validation text comes first, about 6 runs of" in capsys.readouterr().err
     record = pd.read_csv(tmp_path / "rates.csv")
     assert set(record.strategy) == {"last_layers", CONTROL} and {1e-3, 1e-2} < set(record.learning_rate)
     row = found.table.set_index("strategy").loc["last_layers"]
-    assert row.learning_rate != default_rates()["last_layers"] and row.rate_tuned
+    assert row.learning_rate != rate_for("tiny", "last_layers").value and row.rate_tuned
     assert row.rate_source.startswith("short sweep of 2 steps in this run for ")
     best = record[record.strategy == "last_layers"].set_index("learning_rate").validation_perplexity
     assert row.learning_rate == best.idxmin()

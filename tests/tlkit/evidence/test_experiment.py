@@ -51,7 +51,7 @@ def experiment_of(small_model: str, **settings):
 def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, **settings):
     experiment = experiment_of(small_model, **settings)
     texts = {"corpus": experiment.corpus.validation}
-    return experiment, *run_strategy(experiment, strategy, config, experiment.blocks, texts)
+    return experiment, *run_strategy(experiment, strategy, config, texts)
 
 
 def test_a_frozen_prefix_is_computed_once_and_changes_no_result(small_model, caches, last_block_alone):

@@ -8,17 +8,19 @@ import pytest
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import (
+    BUDGET,
+    COARSE,
     TUNED_FOR,
     LearningRate,
     best_rates,
-    default_rates,
     learning_rates_for,
+    next_rate,
+    next_rates,
     rate_for,
     read_rates,
     recorded_rates,
     why_no_rate,
 )
-from tlkit.evidence.tuning import BUDGET, COARSE, Trial, next_rate, rate_trials
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES
@@ -90,8 +92,8 @@ def test_every_strategy_of_the_bundled_model_has_an_equal_budget_and_none_its_be
     assert {len(part) for _, part in record.groupby("strategy")} == {2 * BUDGET}
     assert {part.learning_rate.nunique() for _, part in record.groupby("strategy")} == {BUDGET}
     assert all(rate.tuned for rate in best_rates(record).values())
-    assert rate_trials(record.assign(error=None), (*every, CONTROL), 2, Trial("", 0.0)) == []  # nothing is open
-    assert default_rates()["full"] != default_rates()["lora"]
+    assert next_rates(record.assign(error=None), (*every, CONTROL)) == {}  # nothing is open
+    assert rate_for("tiny", "full").value != rate_for("tiny", "lora").value
 
 
 @pytest.fixture(scope="module")
@@ -111,14 +113,13 @@ def test_the_record_is_of_the_bundled_model_and_corpus(here):
 def test_recorded_rates_serve_their_model_alone(here):
     assert set(learning_rates_for("tiny", [*CLASSIC, CONTROL], here)) == {*CLASSIC, CONTROL}
     assert learning_rates_for("smollm2-135m", CLASSIC, here) == {}
-    assert rate_for(None, "lora").value == rate_for(PRESETS["tiny"].source, "lora").value == default_rates()["lora"]
-    with pytest.raises(ValueError, match="strategy 'adapter' is unknown"):
+    recorded = best_rates(recorded_rates("tiny"))["lora"].value
+    assert rate_for(None, "lora").value == rate_for(PRESETS["tiny"].source, "lora").value == recorded
+    with pytest.raises(ValueError, match="no learning rate was tried for adapter"):
         rate_for("tiny", "adapter")
     for model in ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", "some/folder"):
         with pytest.raises(ValueError, match=rf"no learning rates are recorded for {model}: .*compare --model"):
             rate_for(model, "full")
-        with pytest.raises(ValueError, match="no learning rates are recorded"):
-            default_rates(model)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +134,7 @@ def test_recorded_rates_serve_their_model_alone(here):
 def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here, setting, tuned, said):
     rate = learning_rates_for("tiny", ["lora"], here | setting)["lora"]
     whole = "recorded for tiny (ci profile, 2026-11-22)" + (f"; here: {said}" if said else "")
-    assert rate == LearningRate(default_rates()["lora"], whole, tuned, runs=16)
+    assert rate == LearningRate(rate_for("tiny", "lora").value, whole, tuned, runs=16)
 
 
 @pytest.mark.parametrize("task", ["classify", "answer"])

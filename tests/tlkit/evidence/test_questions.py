@@ -1,6 +1,5 @@
 """The questions of the workbook can be answered by knowledge alone, and a model's choice is the one it should be."""
 
-import dataclasses
 import json
 from collections import Counter
 from functools import cache
@@ -347,6 +346,6 @@ def test_evaluate_answers_questions_beside_perplexity_also_with_an_adapter(tmp_p
         pytest.fail("scored before the questions were looked at")
 
     (tmp_path / "long.jsonl").write_text(json.dumps(asked[0] | {"question": "longer " * 3000}))
-    monkeypatch.setitem(TASKS, "text", dataclasses.replace(TASKS["text"], score=scored))
+    monkeypatch.setattr(TASKS["text"], "score", scored)
     assert main([*command[:5], "--questions", str(tmp_path / "long.jsonl")]) == 2
     assert "reads at most" in capsys.readouterr().err

@@ -12,9 +12,9 @@ from tlkit.evidence.answering import REFUSAL, Answering, answer, exact_match, ha
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
+from tlkit.evidence.learning_rates import run_trial
 from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
 from tlkit.evidence.tasks import TASKS, account, balanced_accuracy, limited
-from tlkit.evidence.tuning import Trial, row_of
 from tlkit.examples.answers import answer_examples, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
@@ -22,7 +22,7 @@ from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import export
 from tlkit.reports.tables import brief
-from tlkit.settings import PROFILES, Profile
+from tlkit.settings import PROFILES, Profile, TrainingConfig
 
 LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=1, questions=2)
 RATES = {"full": 1e-3, "lora": 1e-2, "linear_probe": 1e-2, CONTROL: 1e-3}
@@ -122,7 +122,7 @@ def test_of_whole_conversations_the_questions_are_learned_too_and_the_same_is_sc
     answers, whole = TASKS["answer"], TASKS["conversation"]
     learned = [(task.batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1) for task in (answers, whole)]
     questions = torch.tensor([len(prompt_of(one.question, tiny.tokenizer)) for one in few])
-    assert torch.equal(learned[1] - learned[0], questions) and whole.score is answers.score
+    assert torch.equal(learned[1] - learned[0], questions) and type(whole).score is type(answers).score
 
 
 def test_a_comparison_of_classes_has_their_accuracy(classified):
@@ -158,7 +158,7 @@ def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_
 
 def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks):
     experiment, _ = load_experiment(three_blocks, LITTLE, ComparisonSettings(task="classify", questions=0))
-    row = row_of(Trial("full", 1e-3, steps=2), experiment)
+    row = run_trial(experiment, "full", TrainingConfig(1e-3, epochs=0.5, batch_size=4))
     assert row["error"] is None and 0 <= row["balanced_accuracy"] <= 1
     assert 1 < row["validation_perplexity"] < 1e4 and math.isnan(row["general_perplexity"])
 

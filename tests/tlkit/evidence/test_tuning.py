@@ -9,12 +9,11 @@ import pytest
 
 from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.evidence import tuning
+from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import best_rates, recorded_rates, why_no_rate
-from tlkit.evidence.tuning import BUDGET, COARSE, Trial, run_trial, tune
+from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, recorded_rates, run_trial, tune, why_no_rate
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
 from tlkit.training import train
@@ -66,19 +65,22 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
 
     guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
     Guarded.closed = True
-    found = run_trial(Trial("last_layers", 3e-3), replace(experiment, **guarded))
+    found = run_trial(replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4))
+    assert found["error"] is None
     assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
     with pytest.raises(AssertionError, match="looked at the test split"):
         guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
-    diverged = run_trial(Trial("full", 1e30, steps=6), experiment)
+    diverged = run_trial(experiment, "full", TrainingConfig(1e30, epochs=3, batch_size=4))
+    assert diverged["error"] is None
     assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
 
 
 def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
     """A trial done by hand: the same model, blocks and order of batches."""
-    found = run_trial(Trial("full", 1e-2, epochs=2, seed=1), experiment)
+    config = TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1)
+    found = run_trial(experiment, "full", config)
     report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
-    train(report.model, experiment.blocks, TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1))
+    train(report.model, experiment.blocks, config)
     assert experiment.blocks.shape[1] == experiment.context == 64  # as many as this model reads
     by_hand = perplexity(report.model, tokenizer, load_corpus("rust").validation[:5], context=64)
     assert found["validation_perplexity"] == pytest.approx(by_hand.perplexity, rel=1e-6)  # the same sums in fp32
@@ -89,14 +91,14 @@ def noted(monkeypatch):
     """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
     asked = []
 
-    def run(trial, experiment, **_):
-        asked.append(trial.name)
-        if trial.strategy == "bitfit":
+    def scored(experiment, strategy, config, *_):
+        asked.append((strategy, config.learning_rate))
+        if strategy == "bitfit":
             raise IndexError("planted fault")
-        score = 10 + (math.log10(trial.learning_rate) + 4) ** 2
+        score = 10 + (math.log10(config.learning_rate) + 4) ** 2
         return dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), score)
 
-    monkeypatch.setattr(tuning, "run_trial", run)
+    monkeypatch.setattr(learning_rates, "_validation_scores", scored)
     return asked
 
 
@@ -104,22 +106,22 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
     monkeypatch, tmp_path, capsys, noted, experiment
 ):
     kept = FinishedRuns(tmp_path, experiment.settings)
-    done = tuning.run_trial
+    done = learning_rates._validation_scores
 
-    def stopped(trial, experiment, **_):
+    def stopped(*arguments):
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
             assert f"about {2 * BUDGET} runs of {experiment.steps} steps" in said
         if len(noted) == 5:
             raise KeyboardInterrupt
-        return done(trial, experiment)
+        return done(*arguments)
 
-    monkeypatch.setattr(tuning, "run_trial", stopped)
+    monkeypatch.setattr(learning_rates, "_validation_scores", stopped)
     with pytest.raises(KeyboardInterrupt):
         tune(experiment, ["full", "bitfit"], kept=kept)
     assert len(kept.read()) == 4  # what could not run is tried again
-    monkeypatch.setattr(tuning, "run_trial", done)
+    monkeypatch.setattr(learning_rates, "_validation_scores", done)
     record = tune(experiment, ["full", "bitfit"], kept=kept)
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
