@@ -34,7 +34,7 @@ def planted_comparison(
     draw = np.random.default_rng(0)
     base, tokens = draw.normal(4.5, 0.2, DOCUMENTS), draw.integers(50, 150, DOCUMENTS)
     before = float(np.exp((base * tokens).sum() / tokens.sum()))
-    runs, documents, answers, curves = [], [], [], []
+    runs, documents, answers = [], [], []
     planted = {ZERO_SHOT: (0.0, 0.0, 0), **effects, CONTROL: (2.0, 20.0, 0)}
     for name, (change, general, gained) in planted.items():
         for seed in range(1 if name in (ZERO_SHOT, CONTROL) else seeds):
@@ -56,11 +56,6 @@ def planted_comparison(
             rest |= {f"rust_accuracy{end}": right.mean() for end in ("", "_low", "_high")}
             rest |= {f"general_accuracy{end}": np.nan for end in ("", "_low", "_high")} | more
             runs.append({"strategy": name, "seed": None if untouched else seed} | figures | ends | rest)
-            steps = range(0 if untouched else 10)
-            curves += [
-                {"strategy": name, "seed": seed, "step": step + 1, "loss": 4 - step / 10, "learning_rate": 1e-3}
-                for step in steps
-            ]
     runs, documents, answers = pd.DataFrame(runs), pd.concat(documents), pd.concat(answers)
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     rates = {name: LearningRate(1e-3, "planted", tuned, 8) for name in (*effects, CONTROL)}
@@ -74,4 +69,4 @@ def planted_comparison(
         "command": "python -m tlkit compare",
     }
     empty = pd.DataFrame()
-    return Comparison(table, runs, documents, answers, empty, pairs, pd.DataFrame(curves), empty, {}, made)
+    return Comparison(table, runs, documents, answers, empty, pairs, empty, {}, made)

@@ -51,7 +51,6 @@ class ValidateOptions:
 
     tier: str = option(help="quick, convergence, memory, extended, full, or all", positional=True)
     model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
-    check_memory: bool = option(False, "estimate and compare, without training")
     output: Path | None = option(
         None, "a folder that keeps what each tier has trained; default: nothing is kept", path="new folder"
     )
@@ -65,8 +64,7 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
     the same. A strategy that the model's architecture does not allow is a row with a reason; if named, it is refused.
     """
     from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.reports.export import export
-    from tlkit.reports.tables import brief, notes_on, rows_of
+    from tlkit.reports.export import brief, export, notes_on, rows_of
 
     strategies = options.strategies.split(",") if options.strategies else None
     profile = setup(options.profile)
@@ -95,7 +93,7 @@ def validate(options: ValidateOptions) -> Outcome:
     with tempfile.TemporaryDirectory() as folder:
         for name in TIERS if options.tier == "all" else [options.tier]:
             settings = settings_of_tier(name, options.output or Path(folder), options.model)
-            verdicts, lines = _validated(name, settings, options.check_memory)
+            verdicts, lines = _validated(name, settings)
             print("\n".join(lines), flush=True)  # as soon as it is known: the next tier may take hours
             rows.append({"tier": name, "model": settings[0].model, "expected": verdicts, "said": lines})
     holds = all(row["expected"] and all(verdict.holds for verdict in row["expected"]) for row in rows)
@@ -123,39 +121,31 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
     return [options, scoring, config, *others]
 
 
-def _validated(name: str, settings: list, memory_alone: bool) -> tuple[list["Verdict"], list[str]]:
+def _validated(name: str, settings: list) -> tuple[list["Verdict"], list[str]]:
     """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
     from tlkit.devices import probe
     from tlkit.evidence.expectations import Verdict
     from tlkit.fitting.estimate import estimate_memory
-    from tlkit.memory import in_units, parse_size
+    from tlkit.memory import in_units
     from tlkit.models import fetched_folder
 
     options, _, config, plan = settings
-    shape = {
-        "dtype": options.dtype or "fp32",
-        "batch_size": config.batch_size,
-        "sequence_length": options.sequence_length,
-    }
-    estimate = estimate_memory(
-        options.model, options.strategy, **shape, plan=plan, optimizer=config.optimizer, **options.strategy_option
-    )
-    device, limit = probe(), options.expect["peak_memory"]
+    shape = {"batch_size": config.batch_size, "sequence_length": options.sequence_length}
+    how = shape | {"dtype": options.dtype or "fp32", "plan": plan, "optimizer": config.optimizer}
+    estimate = estimate_memory(options.model, options.strategy, **how, **options.strategy_option)
+    device = probe()
     lines = [f"{name}: {options.model}, {options.strategy}, on {device.name}", f"estimate: {estimate}"]
-    measured = f"estimated {in_units(estimate.peak)} (wanted at most {limit})"
-    verdicts = [Verdict("peak_memory", estimate.peak <= parse_size(limit), measured)]
     missing = ""
     if estimate.resident > device.free_memory:
         missing = f"it needs {in_units(estimate.resident)} and {in_units(device.free_memory)} are free: a larger device"
-    elif not memory_alone and not fetched_folder(options.model):
+    elif not fetched_folder(options.model):
         missing = f"{options.model} is not on this machine: fetch it with `python -m tlkit fetch {options.model}`"
     if missing:
         return [], [*lines, f"[CANNOT RUN HERE] {missing}, or try the tier's logic with --model tiny"]
-    if not memory_alone:
-        try:
-            verdicts = train(*settings).data["expected"]
-        except (RuntimeError, MemoryError, ArithmeticError) as error:  # the verdict says what happened
-            verdicts = [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
+    try:
+        verdicts = train(*settings).data["expected"]
+    except (RuntimeError, MemoryError, ArithmeticError) as error:  # the verdict says what happened
+        verdicts = [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
     return verdicts, [*lines, *map(str, verdicts)]
 
 
@@ -166,7 +156,7 @@ def audit(options: AuditOptions) -> Outcome:
     """
     from tlkit.evidence.audit import audit as audit_table
     from tlkit.evidence.audit import read_table
-    from tlkit.reports.tables import rows_of
+    from tlkit.reports.export import rows_of
 
     result = audit_table(
         read_table(options.table),

@@ -1,7 +1,6 @@
-"""What a model answers: whether it stops by itself, how long it goes on, and whether the form is that asked for."""
+"""What a model answers: whether it stops by itself, how long it goes on, and whether it is right to the letter."""
 
 import json
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -13,7 +12,6 @@ from tlkit.examples.conversations import Conversation
 from tlkit.models import Continuation, continue_tokens
 from tlkit.models.parts import longest_input
 
-REFUSAL = "I only answer questions about Rust."  # what the bundled answers say to anything else
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
 
 
@@ -26,31 +24,17 @@ class Answering:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each question: its form, the answer, its tokens, whether it stopped by itself, and its form.
-
-        `in_form` and `right` are None where nothing can be said: `right` is about answers of one word alone.
-        """
-        rows = []
-        for asked, answer in zip(self.conversations, self.written, strict=True):
-            text = answer.text.strip()
-            row = {"id": asked.id, "topic": asked.topic, "form": asked.form, "answer": text, "tokens": answer.tokens}
-            right = _plain(text) == _plain(asked.answer) if asked.form == "one_word" else None
-            rows.append(row | {"stopped": answer.ended, "in_form": has_form(asked.form, text), "right": right})
+        """A row for each question: the answer, its tokens, and whether it stopped by itself."""
+        rows = [
+            {"id": asked.id, "answer": answer.text.strip(), "tokens": answer.tokens, "stopped": answer.ended}
+            for asked, answer in zip(self.conversations, self.written, strict=True)
+        ]
         return pd.DataFrame(rows)
 
     def summary(self) -> dict[str, float]:
-        """Means over the questions: shares that stopped, are empty, in form, right, or refused; and tokens."""
-        table = self.table
-        refused = table.answer.str.startswith(REFUSAL)
-        about_rust = table.form != "refuse"
-        return {
-            "stopped": float(table.stopped.mean()),
-            "empty": float(table.answer.eq("").mean()),
-            "answer_tokens": float(table.tokens.mean()),
-            "in_form": _share(table.in_form),
-            "one_word_right": _share(table.right),
-            "refused_wrongly": float(refused[about_rust].mean()) if about_rust.any() else float("nan"),
-        }
+        """Means over the questions: shares of answers that stopped and that are empty, and their tokens."""
+        means = {"stopped": self.table.stopped, "empty": self.table.answer.eq(""), "answer_tokens": self.table.tokens}
+        return {name: float(values.mean()) for name, values in means.items()}
 
 
 def answer(
@@ -131,23 +115,3 @@ def _object(text: str) -> dict:
     except json.JSONDecodeError:
         return {}
     return value if isinstance(value, dict) else {}
-
-
-def has_form(form: str, text: str) -> bool | None:
-    """Whether an answer has the form that was asked for; None where looking does not tell."""
-    if form == "one_word":
-        return len(text.split()) == 1
-    if form == "fix":
-        return len(re.findall(r"^```", text, re.MULTILINE)) >= 2  # a block of code, opened and closed
-    if form == "refuse":
-        return text.startswith(REFUSAL)
-    return None
-
-
-def _plain(text: str) -> str:
-    return re.sub(r"[`.\s!()]|::$", "", text).lower()
-
-
-def _share(values: Iterable[bool | None]) -> float:
-    judged = [value for value in values if value is not None]
-    return sum(judged) / len(judged) if judged else float("nan")

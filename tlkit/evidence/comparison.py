@@ -18,7 +18,7 @@ from peft import get_peft_model_state_dict
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_strategy
-from tlkit.evidence.finished_runs import FinishedRuns, refuse_unwritable, run_all
+from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import (
     SHORT_STEPS,
     LearningRate,
@@ -61,7 +61,6 @@ class Comparison:
         answers: a row for each strategy, seed and question: the option that was chosen, and whether it is right.
         written: a row for each strategy, seed and answer in the model's own words; empty where the task asks for none.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
-        curves: a row for each training step.
         attempts: a row for each try of a run with fallback; empty without.
         failures: from what could not run to its traceback: nothing is silently missing.
         provenance: everything that the numbers depend on.
@@ -73,7 +72,6 @@ class Comparison:
     answers: pd.DataFrame
     written: pd.DataFrame
     pairs: pd.DataFrame
-    curves: pd.DataFrame
     attempts: pd.DataFrame
     failures: dict[str, str]
     provenance: dict[str, object]
@@ -108,7 +106,6 @@ def compare(
     Raises:
         ValueError: for settings that cannot be compared, or that are not those of the runs in `output`, before any
             training.
-        CheckpointError: where `output` cannot be written.
     """
     settings = settings or ComparisonSettings()
     if settings.plugin:
@@ -122,8 +119,6 @@ def compare(
     )
     _refuse(asked, strategies, settings)
     given = read_rates(settings.learning_rates) if settings.learning_rates else None
-    if output is not None:
-        refuse_unwritable(Path(output))
     experiment, base = load_experiment(model, profile, settings)
     strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
     if settings.against in impossible:
@@ -134,11 +129,12 @@ def compare(
     with Job(shown=progress) as job, job.part("the model before any training") as part:  # on the host
         scores = {name: experiment.score(base.model, some, part) for name, some in experiment.texts("test").items()}
         start = _measured(experiment, base.model, scores, None, part)
-    untouched = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, values=0, total=base.model.num_parameters())
+    sizes = {"values": 0, "total": sum(parameter.numel() for parameter in base.model.parameters())}
+    untouched = {"strategy": ZERO_SHOT, "seed": 0} | start.tables
+    untouched["row"] = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, **sizes)
     del base  # every run loads its own
     rates, reasons = _rates(experiment, strategies, settings, given, kept, progress)
     planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
-    failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
     runs = {
         _name(name, seed): partial(_outcome, experiment, name, seed, rates[name].value, start)
         for name, seed in planned
@@ -146,32 +142,34 @@ def compare(
     }
     _refuse_other_rates(finished, runs, rates)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
-        outcomes = run_all(runs, job, kept).values()
-    failures |= {_name(run["strategy"], run["seed"]): run["failure"] for run in outcomes if "failure" in run}
-    done = [run for run in outcomes if "row" in run]
-    tables = {
-        name: _rows([{"strategy": ZERO_SHOT, "seed": 0} | start.tables, *done], name)
-        for name in ("documents", "answers", "written")
-    }
-    documents, rows = tables["documents"], pd.DataFrame([untouched, *(run["row"] for run in done)])
-    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+        outcomes = run_all(runs, job, kept)
+    failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
+    failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     provenance = _provenance(experiment, settings, rates, texts)
+    return _collected([untouched, *outcomes.values()], experiment, rates, impossible, failures, provenance)
+
+
+def _collected(
+    outcomes: list[dict],
+    experiment: Experiment,
+    rates: dict[str, LearningRate],
+    impossible: dict[str, str],
+    failures: dict[str, str],
+    provenance: dict[str, object],
+) -> Comparison:
+    """The tables of all runs; the model before any training is the first of these."""
+    done = [run for run in outcomes if "row" in run]
     if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
         provenance["doubts"] = doubts
-    table = impossible_rows(summary(rows, pairs, rates, settings.against), impossible)
+    tables = {name: _rows(done, name) for name in ("documents", "answers", "written")}
+    documents, runs = tables["documents"], pd.DataFrame([run["row"] for run in done])
+    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+    table = impossible_rows(summary(runs, pairs, rates, provenance["against"]), impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
-    return Comparison(
-        table,
-        rows,
-        **tables,
-        pairs=pairs,
-        curves=_rows(done, "curve"),
-        attempts=_rows(outcomes, "attempts", FallbackLog().table.columns),
-        failures=failures,
-        provenance=provenance,
-    )
+    attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
+    return Comparison(table, runs, **tables, pairs=pairs, attempts=attempts, failures=failures, provenance=provenance)
 
 
 def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
@@ -282,7 +280,7 @@ def _name(strategy: str, seed: int) -> str:
 def _outcome(
     experiment: Experiment, strategy: str, seed: int, rate: float, start: Measured, progress: Part
 ) -> dict[str, object]:
-    """A run as it is kept: its row, curve and documents or its traceback, and what it tried."""
+    """A run as it is kept: its row and documents or its traceback, and what it tried."""
     log, run = FallbackLog(), {"strategy": strategy, "seed": seed}
     config, outcome = replace(experiment.config, learning_rate=rate, seed=seed), dict(run)
     try:
@@ -293,7 +291,6 @@ def _outcome(
         sizes = {"values": report.trainable_values, "total": report.total_values}
         outcome["row"] = run | _row(start, end, **sizes, rate=rate, result=result)
         outcome["doubts"] = list(report.doubts)
-        outcome["curve"] = result.history.to_dict("records")
         outcome |= end.tables
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         outcome["failure"] = traceback.format_exc()

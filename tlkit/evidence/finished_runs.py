@@ -1,7 +1,6 @@
 """A folder of finished runs: a file each, written when the run ends, so that whatever comes later cannot lose it."""
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from tlkit.files import CheckpointError, write_text_atomically
+from tlkit.files import write_text_atomically
 from tlkit.jobs import Job, Part
 
 PAUSE = 1.0  # seconds, until runs of other processes are looked for again
@@ -87,13 +86,6 @@ class FinishedRuns:
         settings = self.settings | ({"strategy_sha256": digest} if digest else {})
         text = json.dumps({"run": name, "settings": settings, "outcome": outcome}, indent=1)
         write_text_atomically(self.folder / f"{name}.json", text)
-
-
-def refuse_unwritable(folder: Path) -> None:
-    """Refuse a folder into which nothing can be written; nothing is made."""
-    there = next(place for place in (folder.absolute(), *folder.absolute().parents) if place.exists())
-    if not there.is_dir() or not os.access(there, os.W_OK):
-        raise CheckpointError(f"nothing can be written to {folder}: {there} is no folder that can be written to")
 
 
 def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:

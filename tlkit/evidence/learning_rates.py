@@ -279,7 +279,7 @@ def run_trial(
     """
     scores, error = dict.fromkeys(SCORES, math.inf), None
     try:
-        scores = _validation_scores(experiment, strategy, config, blocks, progress)
+        scores = trial_scores(experiment, strategy, config, progress, blocks=blocks)
     except FloatingPointError:
         pass  # a rate that is too high is a finding, and infinity is its name
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
@@ -303,11 +303,18 @@ def run_trial(
     }
 
 
-def _validation_scores(
-    experiment: Experiment, strategy: str, config: TrainingConfig, blocks: Batch | None, progress: Part
+def trial_scores(
+    experiment: Experiment,
+    strategy: str,
+    config: TrainingConfig,
+    progress: Part = SILENT,
+    *,
+    blocks: Batch | None = None,
 ) -> dict[str, float]:
-    texts = experiment.texts("validation")
-    report, result, found = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
+    """What `run_trial` finds; a FloatingPointError where the run diverges."""
+    report, result, found = run_strategy(
+        experiment, strategy, config, experiment.texts("validation"), blocks=blocks, progress=progress
+    )
     general = found["general"].perplexity if "general" in found else math.nan
     last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
     scores = dict(zip(SCORES, (found["corpus"].perplexity, general, last), strict=True))

@@ -7,7 +7,7 @@ would have the lower sum whatever it says.
 import hashlib
 import reprlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -73,20 +73,15 @@ class Answers:
 
     def __str__(self) -> str:
         low, high = self.interval
-        return (
-            f"{sum(self.correct)} of {len(self.questions)} questions right: {self.accuracy:.1%} "
-            f"[{low:.1%}, {high:.1%}], chance {CHANCE:.0%}"
-        )
+        right = f"{sum(self.correct)} of {len(self.questions)} questions right"
+        return f"{right}: {self.accuracy:.1%} [{low:.1%}, {high:.1%}], chance {CHANCE:.0%}"
 
 
 def load_questions(name: str | Path) -> tuple[Question, ...]:
-    """Read questions, and refuse a file in which one could not be scored.
-
-    Each line is an object with `id`, `subject`, `question`, `options` (four), `answer` (the place of the right one,
-    from 0) and, where there is one, `passage`. White space around a text does not count.
+    """Read questions, each an object on a line, and refuse a file in which one could not be scored.
 
     Args:
-        name: `rust`, `general`, or a path to a .jsonl file in UTF-8.
+        name: `rust`, `general`, or a path to a .jsonl file with the fields of `Question`.
 
     Raises:
         FileNotFoundError: where there is no such file.
@@ -96,7 +91,7 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
     if path.suffix.lower() != ".jsonl":
         raise ValueError(f"questions {str(name)!r}: expected {', '.join(QUESTION_SETS)}, or a path to a .jsonl file")
     questions: dict[str, Question] = {}
-    for where, row in read_rows(path, ("id", "subject", "question", "options", "answer", "passage")):
+    for where, row in read_rows(path, [field.name for field in fields(Question)]):
         question = _question(row)
         if question is None or question.id in questions:
             raise ValueError(
@@ -110,7 +105,7 @@ def load_questions(name: str | Path) -> tuple[Question, ...]:
 
 
 def _question(row: dict) -> Question | None:
-    """The question of a line; None where it is none."""
+    """The question of a line, without white space around its texts; None where it is none."""
     options, answer = row.get("options"), row.get("answer")
     if not isinstance(options, list) or type(answer) is not int or answer not in range(OPTIONS):
         return None
@@ -118,7 +113,7 @@ def _question(row: dict) -> Question | None:
     if not all(isinstance(text, str) and text.strip() for text in texts):
         return None
     name, subject, question, *options = (text.strip() for text in texts)
-    if len(set(options)) < OPTIONS or len(options) > OPTIONS:
+    if not len(options) == len(set(options)) == OPTIONS:
         return None
     return Question(name, subject, question, tuple(options), answer, row.get("passage"))
 
@@ -146,19 +141,13 @@ def answer_questions(
     batch_size: int = 8,
     progress: Part = SILENT,
 ) -> Answers:
-    """Let a model choose: the option with the highest mean log-probability per token behind the question.
+    """Score every option: its mean log-probability per token, in fp32, behind the question.
 
-    The model reads the end-of-text token, which opens every document here, then "Question: …", a line break,
-    "Answer:" and the option. Log-probabilities are computed in fp32.
+    The model reads what opens every document, then "Question: …", a line break, "Answer:" and the option.
 
     Args:
-        model: a causal language model, also with an adapter.
         in_chat: put each question as a message of a user, in the model's chat template.
         batch_size: questions at once, fewer where the vocabulary is large.
-        progress: the part of a job that answering is.
-
-    Returns:
-        The score of every option.
 
     Raises:
         ValueError: for no questions, or one that is longer than the model reads, by its id.
@@ -205,10 +194,10 @@ def encode_questions(
 
 
 def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
-    """Tokenise a question and its options, so that no token belongs to both.
+    """Tokenise a question and its options, each behind the prompt, as it stands in running text.
 
-    An option is tokenised behind the prompt, as it stands in running text. Alone, some tokenizers would put a second
-    space before it. Where a token would reach across the border, the option is tokenised by itself.
+    Alone, some tokenizers would put a second space before it. Where a token would belong to both, it is alone all the
+    same.
     """
 
     def ids(text: str) -> list[int]:

@@ -27,37 +27,21 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
 
 
 @described
-def accuracy_chart(table: pd.DataFrame) -> Chart:
-    """Share of four-option questions answered correctly, with 95% intervals; the dashed line is what guessing gives.
+def accuracy_chart(table: pd.DataFrame, columns: dict[str, str], chance: float) -> Chart:
+    """Share of right answers of each strategy, with 95% intervals; the dashed line is what guessing gives.
 
     Args:
-        table: a row for each strategy, with column strategy and for each set of questions its accuracy (0 to 1) and
-            interval: rust_accuracy, rust_accuracy_low, rust_accuracy_high; general_accuracy and so on.
+        table: a row for each strategy, with column strategy and those of `columns`, from 0 to 1, each with its interval
+            (such as rust_accuracy, rust_accuracy_low, rust_accuracy_high). The control is left out.
+        columns: from what is said of it to the column.
+        chance: the share that guessing gives.
     """
-    table = table[table.strategy != CONTROL]
-    series = {f"{name} questions": f"{name}_accuracy" for name in QUESTION_SETS}
-    figure, axes = _rows_chart(table, series, "{:.0%}")
-    axes.axvline(CHANCE, color=INK, linestyle="--", label="guessing")
+    figure, axes = _rows_chart(table[table.strategy != CONTROL], columns, "{:.0%}")
+    axes.axvline(chance, color=INK, linestyle="--", label="guessing")
     axes.xaxis.set_major_formatter("{x:.0%}")
-    axes.set_xlabel("questions answered correctly (lines: 95% interval over questions)")
+    axes.set_xlabel("right answers (lines: 95% interval over what was asked)")
     figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
-    headline(figure, "What each model knows, by four-option questions")
-    return figure
-
-
-@described
-def class_accuracy_chart(table: pd.DataFrame, classes: int) -> Chart:
-    """Balanced accuracy of each strategy with its 95% interval over texts; the dashed line is what guessing gives.
-
-    Args:
-        table: a row for each strategy, with columns strategy, balanced_accuracy, balanced_accuracy_low and
-            balanced_accuracy_high, from 0 to 1.
-    """
-    figure, axes = _rows_chart(table, {"balanced accuracy": "balanced_accuracy"}, "{:.0%}")
-    axes.axvline(1 / classes, color=INK, linestyle="--", label="guessing")
-    axes.xaxis.set_major_formatter("{x:.0%}")
-    axes.set_xlabel("balanced accuracy (lines: 95% interval over test texts; dashed: guessing)")
-    headline(figure, "How often each model finds the class")
+    headline(figure, "How often each model is right")
     return figure
 
 
@@ -96,27 +80,17 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
     for before in table[table.strategy == ZERO_SHOT].itertuples():
         axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
         axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
-    across = {"perplexity": "perplexity on the new text (lower: gained more)"}
-    _draw_points(axes, table, across | {"general": "perplexity on general text (higher: forgot more)"})
+    others = 0
+    for row in table.itertuples():
+        shade = INK if row.strategy == ZERO_SHOT else COLOURS[others % len(COLOURS)]
+        marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
+        style = {"color": shade, "marker": marker, "markersize": 9, "linestyle": "none"}
+        axes.plot(row.perplexity, row.general, label=row.strategy, **style)
+        others += row.strategy != ZERO_SHOT
+    axes.set_xlabel("perplexity on the new text (lower: gained more)")
+    axes.set_ylabel("perplexity on general text (higher: forgot more)")
+    figure.legend(loc="outside right center", fontsize="small", frameon=False)
     headline(figure, "What each strategy gained, and what it forgot")
-    return figure
-
-
-@described
-def parameters_chart(table: pd.DataFrame) -> Chart:
-    """Trainable values (log scale) against perplexity, without the control.
-
-    Args:
-        table: a row for each strategy, with columns strategy, trainable_values, perplexity.
-    """
-    figure, axes = new_figure()
-    for before in table.perplexity[table.strategy == ZERO_SHOT]:
-        axes.axhline(before, color=INK, linestyle="--", linewidth=1.2, label=f"untouched {number(before)}")
-    table = table[(table.trainable_values > 0) & (table.strategy != CONTROL)].dropna(subset="perplexity")
-    axes.set_xscale("log")
-    across = {"trainable_values": "values trained (log scale)"}
-    _draw_points(axes, table, across | {"perplexity": "perplexity on held-out text (lower is better)"})
-    headline(figure, "What the number of trained values is worth")
     return figure
 
 
@@ -163,29 +137,16 @@ def _rows_chart(table: pd.DataFrame, series: dict[str, str], form: str) -> tuple
     return figure, axes
 
 
-def _draw_points(axes: Axes, table: pd.DataFrame, labels: dict[str, str]) -> None:
-    """A marker for each strategy, by two columns and their labels, across and upwards; the untouched model is black."""
-    across, upwards = labels
-    others = 0
-    for name, x, y in table[["strategy", across, upwards]].itertuples(index=False):
-        shade = INK if name == ZERO_SHOT else COLOURS[others % len(COLOURS)]
-        marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
-        axes.plot(x, y, label=name, color=shade, marker=marker, markersize=9, linestyle="none")
-        others += name != ZERO_SHOT
-    axes.set_xlabel(labels[across])
-    axes.set_ylabel(labels[upwards])
-    axes.figure.legend(loc="outside right center", fontsize="small", frameon=False)
-
-
+QUESTIONS = {f"{name} questions": f"{name}_accuracy" for name in QUESTION_SETS}
+CLASSES = {"balanced accuracy": "balanced_accuracy"}
 # Each draws a comparison, or returns None where it has nothing to draw.
 CHARTS = {
-    "perplexity": lambda comparison: perplexity_chart(comparison.table),
-    "parameters": lambda comparison: parameters_chart(comparison.table),
-    "cost": lambda comparison: cost_chart(comparison.table),
+    "perplexity": lambda of: perplexity_chart(of.table),
+    "cost": lambda of: cost_chart(of.table),
     "forgetting": lambda of: forgetting_chart(of.table) if of.table.general.notna().any() else None,
     "class_accuracy": lambda of: (
-        class_accuracy_chart(of.table, of.provenance["classes"]) if "balanced_accuracy" in of.table else None
+        accuracy_chart(of.table, CLASSES, 1 / of.provenance["classes"]) if "balanced_accuracy" in of.table else None
     ),
     "pairs": lambda of: pairs_chart(of.pairs) if len(of.pairs) and of.pairs.low.notna().all() else None,
-    "accuracy": lambda of: accuracy_chart(of.table) if len(of.answers) else None,
+    "accuracy": lambda of: accuracy_chart(of.table, QUESTIONS, CHANCE) if len(of.answers) else None,
 }

@@ -13,11 +13,17 @@ from tlkit.evidence.comparison import Comparison
 from tlkit.files import lock_folder, write_atomically, write_text_atomically
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
-from tlkit.reports.tables import WORDS, as_markdown, brief, notes_on, readable, rows_of
 
 DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "written", "pairs", "attempts")  # each in a file beside the comparison's
 NOT_ALWAYS = ("written", "attempts")  # only some tasks and comparisons have these
+# Beside the strategy and its difference, the columns that a terminal and the first view of a page show.
+KEY = {"perplexity": "perplexity", "rank": "rank", "general": "general text", "seconds": "seconds"}
+KEY |= {"peak_memory_mb": "peak MB"}
+# What a task puts in the place of one of them, in percent.
+INSTEAD = {"balanced_accuracy": ("general", "accuracy %"), "stopped": ("seconds", "stop %")}
+SAME_IN_ALL = ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command", "date")
+WORDS = ("strategy", "rank", "rate_source", "reason")  # columns of text
 TEMPLATE = Path(__file__).with_name("comparison_page.html")
 LEGEND = (
     "Perplexity is that of the held-out test documents; lower is better. In brackets and in columns with two figures: "
@@ -49,7 +55,7 @@ def _written(comparison: Comparison, folder: Path) -> Iterator[Path]:
     comment = "".join(f"# {line}\n" for line in provenance.splitlines())
     failed = [f"FAILED {name}: {text.splitlines()[-1]}" for name, text in comparison.failures.items()]
     notes, short = [*failed, *notes_on(comparison.table)], brief(comparison.table)
-    drawn = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.curves) else {}
+    drawn = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.runs) > 1 else {}
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     tables = {"comparison": comparison.table, "summary": short} | {name: getattr(comparison, name) for name in TABLES}
     content = {"provenance": comparison.provenance, "failures": comparison.failures}
@@ -104,3 +110,53 @@ def _table(table: pd.DataFrame) -> str:
 def _figure(figure: Chart) -> str:
     picture = f'<img alt="{html.escape(figure.alt)}" src="data:image/png;base64,{figure.png()}">'
     return f"<figure>{picture}<figcaption>{html.escape(figure.about)}</figcaption></figure>"
+
+
+def rows_of(table: pd.DataFrame) -> list[dict]:
+    """A table as JSON has it: a dict a row, None where there is no figure."""
+    return json.loads(table.to_json(orient="records", double_precision=15))
+
+
+def readable(table: pd.DataFrame) -> pd.DataFrame:
+    """The columns of a comparison in which rows differ, with four digits; empty where there is no figure."""
+    table = table.drop(columns=[name for name in SAME_IN_ALL if name in table]).dropna(axis=1, how="all")
+    return table.map(lambda value: "" if pd.isna(value) else f"{value:.4g}" if isinstance(value, float) else str(value))
+
+
+def brief(table: pd.DataFrame) -> pd.DataFrame:
+    """The few columns of a comparison that say most, as text; the difference with its interval."""
+
+    def numbers(values: pd.Series, sign: str = "", digits: int = 2) -> list[str]:
+        return [f"{value:{sign},.{digits}f}" if pd.notna(value) else "" for value in values]
+
+    against = next((f"against {name}" for name in table.get("against", ())), "against")
+    ends = zip(*(numbers(table[f"difference{end}"]) for end in ("_low", "_high")), strict=True)
+    intervals = [f" ({low} to {high})" if low else "" for low, high in ends]
+    differences = [one + interval for one, interval in zip(numbers(table.difference, "+"), intervals, strict=True)]
+    shown = {"strategy": table.strategy, "perplexity": numbers(table.perplexity), against: differences}
+    swapped = {of: (column, name) for column, (of, name) in INSTEAD.items() if column in table}
+    for column, name in KEY.items():
+        if column in swapped:
+            column, name = swapped[column]
+            shown[name] = numbers(100 * table[column], digits=1)
+        elif column == "rank":
+            shown[name] = table["rank"].fillna("")
+        else:
+            shown[name] = numbers(table[column], digits=0 if name == "peak MB" else 2)
+    return pd.DataFrame(shown)
+
+
+def as_markdown(table: pd.DataFrame) -> str:
+    """The columns of a comparison in which rows differ, as a Markdown table."""
+    shown = readable(table).replace(r"\|", r"\\|", regex=True)
+    sides = ["left" if column in WORDS else "right" for column in shown]
+    return shown.to_markdown(index=False, disable_numparse=True, colalign=sides)
+
+
+def notes_on(table: pd.DataFrame) -> list[str]:
+    """What a reader of a comparison must know: what was not possible, and what has no rank for want of a tuned rate."""
+    guessed = table[table.rate_tuned.eq(False) & table.seeds.gt(0)].strategy
+    notes = [f"Not possible: {reason}" for reason in table.reason.fillna("") if reason]
+    if len(guessed):
+        notes.append(f"Not ranked, because their learning rates are not tuned for these runs: {', '.join(guessed)}")
+    return notes

@@ -77,7 +77,7 @@ def model_card(
         eval_results=[score],
     )
     trained = {"values trained": f"{report.trainable_values:,} of {report.total_values:,}"}
-    chosen = {key.replace("_", " "): value for key, value in settings.items() if not _is_unset(value)}
+    chosen = {key.replace("_", " "): value for key, value in settings.items() if value or type(value) in (int, float)}
     return str(
         ModelCard.from_template(
             front,
@@ -123,10 +123,6 @@ def _limits(base: str, strategy: str) -> list[str]:
     if hub_id(base) is None and base != "tiny":
         limits += ["Its base model was a folder, whose origin is not recorded here."]
     return limits
-
-
-def _is_unset(value: object) -> bool:
-    return value is None or value is False or value == {}
 
 
 def _cells(rows: Mapping[str, object]) -> dict[str, str]:

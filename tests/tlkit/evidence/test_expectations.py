@@ -16,9 +16,8 @@ from tlkit.checkpoints import Checkpoints
 from tlkit.cli import main
 from tlkit.commands.evidence import TIERS, settings_of_tier
 from tlkit.commands.training import train
-from tlkit.devices import probe
 from tlkit.evidence.expectations import Expectations, Seen, expectations_of, judge
-from tlkit.fitting.estimate import MemoryEstimate
+from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.settings import DATA, PROFILES, Profile
 from tlkit.strategies import apply_strategy
 
@@ -77,16 +76,12 @@ def test_validate_judges_each_tier_and_keeps_what_was_trained_where_it_is_told_t
     assert (tmp_path / "quick" / "adapter_model.safetensors").is_file()
 
 
-def test_a_tier_asks_for_what_its_model_needs(tmp_path, instead_of_training, capsys, monkeypatch):
+def test_a_tier_asks_for_what_its_model_needs(tmp_path):
     """With the 15% that a card does not give; nothing is trained."""
-    large = replace(probe("cpu"), free_memory=2**40)
-    monkeypatch.setattr("tlkit.devices.probe", lambda: large)
-    instead_of_training(lambda *_: pytest.fail("trained"))
-    assert main(["validate", "quick", "--check-memory", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)[0]["expected"][0]["found"]
-    size, unit = found.split()[1:3]
-    assert settings_of_tier("quick", tmp_path)[0].expect["peak_memory"] == "512MiB"
-    assert float(size) * {"MiB": 1, "GiB": 1024}[unit] < 0.85 * 512
+    options, _, config, plan = settings_of_tier("quick", tmp_path)
+    shape = {"dtype": options.dtype, "batch_size": config.batch_size, "sequence_length": options.sequence_length}
+    needed = estimate_memory(options.model, options.strategy, **shape, plan=plan, **options.strategy_option)
+    assert options.expect["peak_memory"] == "512MiB" and needed.peak < 0.85 * 512 * 2**20
 
 
 def test_another_model_takes_blocks_that_it_can_read_and_its_own_rate(tmp_path):

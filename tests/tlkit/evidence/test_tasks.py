@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tlkit.cli import main
-from tlkit.evidence.answering import REFUSAL, Answering, answer, exact_match, has_form
+from tlkit.evidence.answering import Answering, answer, exact_match
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
@@ -20,8 +20,7 @@ from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.export import export
-from tlkit.reports.tables import brief
+from tlkit.reports.export import brief, export
 from tlkit.settings import PROFILES, Profile, TrainingConfig
 
 LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=1, questions=2)
@@ -103,7 +102,7 @@ def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):
 def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     table = answered.table.set_index("strategy")
     assert not answered.failures and list(table.index) == [ZERO_SHOT, "full", "lora", CONTROL]
-    shares = ("stopped", "in_form", "one_word_right", "refused_wrongly")
+    shares = ("stopped", "empty")
     for column in (*shares, *(f"sampled_{share}" for share in shares), "rust_accuracy", "general_accuracy"):
         assert table[column].dropna().between(0, 1).all() and table[column].notna().any(), column
     assert (table.answer_tokens > 0).all() and (table.sampled_answer_tokens != table.answer_tokens).any()
@@ -147,7 +146,7 @@ def test_a_task_is_exported_with_its_columns(task, request, tmp_path, monkeypatc
     shown = brief(comparison.table)
     assert ("stop %" if task == "answered" else "accuracy %") in shown and shown.shape[0] == 4
     page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
-    assert ("in_form" if task == "answered" else "balanced_accuracy_low") in page
+    assert ("sampled_stopped" if task == "answered" else "balanced_accuracy_low") in page
 
 
 def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_blocks):
@@ -167,25 +166,21 @@ def written(text: str, ended: bool = True) -> Continuation:
     return Continuation(text, text, len(text.split()), ended)
 
 
-def asked(form: str, completion: str) -> Conversation:
-    return Conversation(f"{form}-{completion[:8]}", (("user", "Why?"), ("assistant", completion)), form=form)
+def asked(completion: str) -> Conversation:
+    return Conversation(completion, (("user", "Why?"), ("assistant", completion)))
 
 
-def test_answers_are_judged_by_form_and_end():
-    wanted = [("one_word", "mut"), ("one_word", "Rc"), ("refuse", REFUSAL), ("explain", "So.")]
-    said = (written(" `Mut`."), written("It is Rc", False), written(REFUSAL), written(REFUSAL))
-    answers = Answering(tuple(asked(*one) for one in wanted), said)
-    assert answers.table.in_form.tolist() == [True, False, True, None]
-    assert answers.table.right.tolist() == [True, False, None, None]
-    found = answers.summary()
-    assert found["stopped"] == 0.75 and found["in_form"] == pytest.approx(2 / 3) and found["one_word_right"] == 0.5
-    assert found["refused_wrongly"] == pytest.approx(1 / 3)
+def test_answers_are_counted_by_their_end():
+    said = (written(" `Mut`."), written("It is Rc", False), written(" "), written("So."))
+    answers = Answering(tuple(asked(f"{number}?") for number in range(4)), said)
+    assert answers.table.answer.tolist() == ["`Mut`.", "It is Rc", "", "So."]
+    assert answers.summary() == {"stopped": 0.75, "empty": 0.25, "answer_tokens": 1.25}
 
 
 def test_exact_matches_are_counted_to_the_letter_and_field_by_field():
     wanted = ['{"a": 1, "b": null}', '{"a": true, "b": "x"}', '{"b": "x", "a": 2}', '{"a": 3, "b": "y"}']
     texts = ['{"b": null, "a": 1}', '{"a": 1, "b": "x"}', ' {"b": "x", "a": 2}\n', "a is 3"]
-    answers = Answering(tuple(asked("", one) for one in wanted), tuple(map(written, texts)))
+    answers = Answering(tuple(asked(one) for one in wanted), tuple(map(written, texts)))
     assert exact_match(answers)["exact"] == 0.25
     shares = exact_match(answers, ("a", "b"))
     half = 1.959964 * math.sqrt(2 * 2 / 4 + 1.959964**2 / 4) / (4 + 1.959964**2)  # Wilson's interval around the middle
@@ -206,20 +201,6 @@ def test_the_metric_counts_the_answers_to_all_test_questions(three_blocks, tmp_p
     assert figures["corpus"]["test"] == 4 and figures["exact_low"] <= figures["exact"] <= figures["exact_high"]
     for wrong in (["--fields", "n"], ["--metric", "exact", "--fields", "m"]):
         assert main([*line, *wrong]) == 2, "without the metric, and a field that no reference has"
-
-
-@pytest.mark.parametrize(
-    ("form", "text", "expected"),
-    [
-        ("fix", "Take it by reference:\n```rust\nf(&x);\n```", True),
-        ("fix", "Take it by reference: `f(&x)`", False),
-        ("fix", "```rust\nnever closed", False),
-        ("one_word", "", False),
-        ("compare", "anything", None),
-    ],
-)
-def test_forms(form, text, expected):
-    assert has_form(form, text) is expected
 
 
 def test_a_question_without_room_for_an_answer_is_refused(tiny):

@@ -65,8 +65,9 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
 
     guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
     Guarded.closed = True
-    found = run_trial(replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4))
-    assert found["error"] is None
+    found = learning_rates.trial_scores(
+        replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4)
+    )
     assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
     with pytest.raises(AssertionError, match="looked at the test split"):
         guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
@@ -91,14 +92,14 @@ def noted(monkeypatch):
     """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
     asked = []
 
-    def scored(experiment, strategy, config, *_):
+    def scored(experiment, strategy, config, *_, **__):
         asked.append((strategy, config.learning_rate))
         if strategy == "bitfit":
             raise IndexError("planted fault")
         score = 10 + (math.log10(config.learning_rate) + 4) ** 2
         return dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), score)
 
-    monkeypatch.setattr(learning_rates, "_validation_scores", scored)
+    monkeypatch.setattr(learning_rates, "trial_scores", scored)
     return asked
 
 
@@ -106,22 +107,22 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
     monkeypatch, tmp_path, capsys, noted, experiment
 ):
     kept = FinishedRuns(tmp_path, experiment.settings)
-    done = learning_rates._validation_scores
+    done = learning_rates.trial_scores
 
-    def stopped(*arguments):
+    def stopped(*arguments, **options):
         said = capsys.readouterr().err
         if not noted:
             assert "No tuned learning rates for full, bitfit" in said
             assert f"about {2 * BUDGET} runs of {experiment.steps} steps" in said
         if len(noted) == 5:
             raise KeyboardInterrupt
-        return done(*arguments)
+        return done(*arguments, **options)
 
-    monkeypatch.setattr(learning_rates, "_validation_scores", stopped)
+    monkeypatch.setattr(learning_rates, "trial_scores", stopped)
     with pytest.raises(KeyboardInterrupt):
         tune(experiment, ["full", "bitfit"], kept=kept)
     assert len(kept.read()) == 4  # what could not run is tried again
-    monkeypatch.setattr(learning_rates, "_validation_scores", done)
+    monkeypatch.setattr(learning_rates, "trial_scores", done)
     record = tune(experiment, ["full", "bitfit"], kept=kept)
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")

@@ -40,10 +40,9 @@ def shares(*columns):
 
 PICTURES = {
     "perplexity": lambda: charts.perplexity_chart(table()),
-    "accuracy": lambda: charts.accuracy_chart(table()),
-    "class accuracy": lambda: charts.class_accuracy_chart(shares("balanced_accuracy"), 9),
+    "accuracy": lambda: charts.accuracy_chart(table(), charts.QUESTIONS, 0.25),
+    "class accuracy": lambda: charts.accuracy_chart(shares("balanced_accuracy"), charts.CLASSES, 1 / 9),
     "pairs": lambda: charts.pairs_chart(pairs()),
-    "parameters": lambda: charts.parameters_chart(table()),
     "cost": lambda: charts.cost_chart(table()),
     "forgetting": lambda: charts.forgetting_chart(table()),
 }
@@ -96,7 +95,7 @@ def test_scores_stay_in_order_and_the_control_is_left_out():
 
 
 def test_accuracies_are_drawn_beside_what_guessing_gives():
-    (axes,) = charts.accuracy_chart(shares("rust_accuracy", "general_accuracy")).axes
+    (axes,) = charts.accuracy_chart(shares("rust_accuracy", "general_accuracy"), charts.QUESTIONS, 0.25).axes
     assert names_of(axes) == [ZERO_SHOT, "lora"]
     drawn = {series.get_label(): points_of(series) for series in axes.containers}
     for name, values in (("rust questions", [0.5, 0.6]), ("general questions", [0.4, 0.5])):
@@ -118,19 +117,11 @@ def test_every_pair_has_one_field_and_only_the_separated_ones_a_colour():
     assert chart.finding == "2 of 3 pairs are separated"
 
 
-@pytest.mark.parametrize(
-    ("chart", "across", "upwards"),
-    [
-        (charts.forgetting_chart, "perplexity", "general"),
-        (charts.parameters_chart, "trainable_values", "perplexity"),
-    ],
-)
-def test_points_are_where_the_table_has_them(chart, across, upwards):
-    (axes,) = chart(table()).axes
+def test_points_are_where_the_table_has_them():
+    (axes,) = charts.forgetting_chart(table()).axes
     points = {line.get_label(): line.get_xydata()[0].tolist() for line in axes.lines if line.get_marker() != "None"}
     rows = table().set_index("strategy").drop(CONTROL)
-    rows = rows.drop(ZERO_SHOT) if across == "trainable_values" else rows
-    assert points == {name: [row[across], row[upwards]] for name, row in rows.iterrows()}
+    assert points == {name: [row.perplexity, row.general] for name, row in rows.iterrows()}
 
 
 def test_bars_are_as_long_as_what_they_show():

@@ -6,8 +6,7 @@ import pytest
 from planted_comparison import planted_comparison
 
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.export import export
-from tlkit.reports.tables import brief
+from tlkit.reports.export import brief, export
 
 EFFECTS = {"full": (-0.5, 0.3, 0), "lora": (-0.5, 0.0, 40), "last_layers": (-0.3, -0.2, 0), "bitfit": (0.0, 0.1, 0)}
 
