@@ -41,11 +41,9 @@ class PerplexityResult:
         scored = f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens"
         if math.isnan(self.bits_per_byte):  # classes have none
             scored = f"{self.tokens:,} labels"
-        text = (
-            f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}], {scored} of {self.documents} "
-            f"documents (window {self.context}, stride {self.stride})"
-        )
-        return "\n".join([text, *(f"WARNING: {warning}" for warning in self.warnings)])
+        score = f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}]"
+        window = f"{self.documents} documents (window {self.context}, stride {self.stride})"
+        return "\n".join([f"{score}, {scored} of {window}", *(f"WARNING: {warning}" for warning in self.warnings)])
 
 
 def perplexity(
@@ -63,13 +61,11 @@ def perplexity(
     Losses are in nats, computed in fp32 and summed in float64.
 
     Args:
-        tokenizer: its tokenizer, with an end-of-text token.
         texts: the documents, in any number and length.
         context: tokens that a window reads; None for 256, or fewer where the model reads fewer.
         stride: tokens that it moves on by; None for `context`. A smaller one gives each token more context, and costs
             more.
         batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
-        progress: the part of a job to report to how much has been scored.
 
     Raises:
         ValueError: for no text, a window beyond the model's longest input, or an impossible stride.
@@ -86,9 +82,9 @@ def perplexity(
     if not texts:
         raise ValueError("no documents to evaluate: the corpus split is empty")
     stream, owners = token_stream(texts, tokenizer)
-    losses = torch.zeros(len(texts), dtype=torch.float64)
-    counts = torch.zeros(len(texts), dtype=torch.float64)
-    at_once = windows_at_once(model.config.get_text_config().vocab_size, context, batch_size)
+    losses, counts = torch.zeros(2, len(texts), dtype=torch.float64)
+    vocabulary = model.config.get_text_config().vocab_size
+    at_once = windows_at_once(vocabulary, context, batch_size)
     with evaluation_mode(model):
         progress.step(0, len(stream) - 1, f"scoring {len(stream) - 1:,} tokens")
         for inputs, targets, places in _windows(stream, context, stride, at_once):
@@ -102,14 +98,8 @@ def perplexity(
     unknown = 0.0
     if tokenizer.unk_token_id is not None and tokenizer.unk_token != tokenizer.eos_token:
         unknown = float((stream == tokenizer.unk_token_id).double().mean())
-    return result_of(
-        losses,
-        counts,
-        size=sum(len(text.encode()) for text in texts),
-        window=(context, stride),
-        vocabulary=model.config.get_text_config().vocab_size,
-        unknown=unknown,
-    )
+    size = sum(len(text.encode()) for text in texts)
+    return result_of(losses, counts, size=size, window=(context, stride), vocabulary=vocabulary, unknown=unknown)
 
 
 def result_of(

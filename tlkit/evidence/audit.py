@@ -33,13 +33,11 @@ class Audit:
         table: a row for each row, best first: name, value, spread (the standard deviation over items), error (the
             standard error), low and high (95%, of this row alone), items, rank.
         pairs: a row for each pair, as `compare_pairs` has them.
-        shares: whether the values are shares; otherwise they are means.
-        assumptions: a sentence each.
     """
 
     table: pd.DataFrame
     pairs: pd.DataFrame
-    shares: bool
+    shares: bool  # whether the values are shares; otherwise they are means
     assumptions: tuple[str, ...]
 
     @property
@@ -54,8 +52,7 @@ class Audit:
             difference: default: one point of shares, of means a tenth of the items' spread.
 
         Returns:
-            A row for each assumption, with columns difference, of ("items" or "seeds"), assumed and needed. Nobody
-            knows the spread between seeds from such a table, so three are tried.
+            A row for each assumption: nobody knows correlation and spread between seeds from such a table.
         """
         spread = float(self.table.spread.max())
         wanted = (0.01 if self.shares else spread / 10) if difference is None else difference
@@ -96,9 +93,6 @@ def audit(
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
         lower_is_better: of the metric.
 
-    Returns:
-        The audit; percentages have become shares.
-
     Raises:
         ValueError: naming column, row and what was expected, where the table cannot support an audit.
 
@@ -122,7 +116,6 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
     """Compute how many test items find a difference of one pair 80% of the time, at a level of 5%.
 
     Args:
-        difference: in units of the metric, above 0.
         spread: the standard deviation over items, of a share p the root of p (1 - p).
         correlation: of two rows' answers over the items.
     """
@@ -132,17 +125,11 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
 def seeds_needed(difference: float, deviation: float) -> int:
     """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%.
 
-    The test items are taken as they are: more seeds say more about these, and nothing about others.
+    The test items are taken as they are: more seeds say more about these, and nothing about others. A difference so
+    small that it takes more than 10,000 seeds is a ValueError.
 
     Args:
-        difference: in units of the metric, above 0.
         deviation: the standard deviation between seeds, in the same units, equal for both.
-
-    Returns:
-        The number of seeds by Student's t, at least 2.
-
-    Raises:
-        ValueError: for a difference so small that it takes more than 10,000 seeds.
     """
     for seeds in range(2, MOST_SEEDS):
         freedom = 2 * (seeds - 1)
@@ -206,11 +193,7 @@ def read_table(path: Path) -> pd.DataFrame:
     """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
 
     Fields are separated by commas, semicolons or tabs, by what the line of column names has most of. Lines without
-    content do not count, nor do comments that begin with "# ".
-
-    Raises:
-        ValueError: where there is no table, or a line has more fields than there are column names.
-        OSError: where the file cannot be read.
+    content do not count, nor do comments that begin with "# ". What is no such table is a ValueError.
     """
     lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
     mark = max(",;\t", key=lines[0].count) if lines else ","

@@ -1,9 +1,7 @@
 """Many strategies and seeds into one table, from freshly loaded models, with a baseline and a control."""
 
-import datetime
 import math
 import os
-import platform
 import shlex
 import traceback
 from collections.abc import Iterable
@@ -17,7 +15,7 @@ from peft import get_peft_model_state_dict
 
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import Experiment, allowed, load_experiment, run_strategy
+from tlkit.evidence.experiment import Experiment, allowed, load_experiment, now, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import (
     SHORT_STEPS,
@@ -375,23 +373,17 @@ def _provenance(
     texts: dict[str, str | None],
 ) -> dict[str, object]:
     own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
-    device = experiment.device()
     return {
-        "model": experiment.model,
-        **experiment.settings,
+        **experiment.provenance,
         "documents": str(experiment.account),
         **opening_of(experiment.task, experiment.tokenizer),
-        "device": device.name if settings.device_memory else f"{device.kind}: {device.name}",
         "seeds": settings.seeds,
         "against": settings.against,
-        "precision": experiment.precision,
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
         "frozen_prefix": "where there is one, computed " + ("once" if experiment.keeps_prefix else "in every pass"),
         **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies),
-        "date": now(),
-        "python": platform.python_version(),
     }
 
 
@@ -401,8 +393,3 @@ def _command(experiment: Experiment, settings: ComparisonSettings, strategies: l
     named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
     options = replace(settings, corpus=experiment.corpus.name).options()
     return shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *options])
-
-
-def now() -> str:
-    """The time, as provenance names it."""
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")

@@ -34,21 +34,13 @@ class Expectations:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run measured; a method for each expectation says whether it holds, and by which figures.
+    """What a run measured; a method for each expectation says whether it holds, and by which figures."""
 
-    Args:
-        history: a row for each step, as in `TrainingResult`.
-        peak_bytes: most that a step held.
-        held: bytes held after each step; empty where nobody asked.
-        gradient_problems: faults that `check_gradient_flow` found.
-        reload_problem: how a checkpoint that was read back differs; empty where it does not.
-    """
-
-    history: pd.DataFrame
-    peak_bytes: float
-    held: Sequence[int] = ()
-    gradient_problems: tuple[str, ...] = ()
-    reload_problem: str = ""
+    history: pd.DataFrame  # a row for each step, as in `TrainingResult`
+    peak_bytes: float  # most that a step held
+    held: Sequence[int] = ()  # bytes held after each step; empty where nobody asked
+    gradient_problems: tuple[str, ...] = ()  # faults that `check_gradient_flow` found
+    reload_problem: str = ""  # how a checkpoint that was read back differs; empty where it does not
 
     def losses_finite(self, _: bool) -> tuple[bool, str]:
         finite = np.isfinite(self.history.loss)

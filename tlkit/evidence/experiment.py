@@ -1,6 +1,8 @@
 """What all runs of a comparison or a search have in common, and how one of them is carried out."""
 
+import datetime
 import math
+import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -87,6 +89,19 @@ class Experiment:
         }
 
     @property
+    def provenance(self) -> dict[str, object]:
+        """Where, when and with what a run was made, its settings included."""
+        device = self.device()
+        return {
+            "model": self.model,
+            **self.settings,
+            "device": device.name if self.device_memory else f"{device.kind}: {device.name}",
+            "precision": self.precision,
+            "date": now(),
+            "python": platform.python_version(),
+        }
+
+    @property
     def class_count(self) -> int | None:
         """How many classes there are; None for a language model."""
         return None if self.classes is None else len(self.classes)
@@ -143,6 +158,11 @@ class Experiment:
         return _device(self.device_memory)
 
 
+def now() -> str:
+    """The time, as provenance names it."""
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
 def _device(memory: str | None) -> Device | VirtualDevice:
     return virtual_device(memory=memory) if memory else probe()
 
@@ -150,15 +170,7 @@ def _device(memory: str | None) -> Device | VirtualDevice:
 def load_experiment(
     model: str | None, profile: Profile, settings: ComparisonSettings
 ) -> tuple[Experiment, LoadedModel]:
-    """Load the model and the texts once, and settle what was left open.
-
-    Args:
-        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        settings: corpus, blocks, batch, window, questions and device.
-
-    Returns:
-        The experiment, and the model as it is before any training, on the host.
-    """
+    """Load model and texts once, and settle what was left open; the model is as before any training, on the host."""
     task = TASKS[settings.task]
     whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
     corpus, classes = limited(whole, profile, settings.limit), agreed_classes(model, task.classes(whole))
@@ -213,7 +225,6 @@ def allowed(
     Args:
         strategies: those that were named, each of which has to be possible, or "classic", "peft" or "all", of which
             some need not be; None: classic.
-        classes: of a classifier; None for a causal language model.
 
     Returns:
         The strategies that are possible, and from each other one to the reason.
@@ -239,17 +250,12 @@ def load_with_strategy(
     classes: int | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> tuple[StrategyReport, object]:
-    """Load a fresh model and make it trainable as a strategy says.
+    """Load a fresh model and make it trainable as a strategy says; returns the report and the tokenizer.
 
     Args:
         strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
-        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         seed: of an adapter's first values, of random weights and of a new head.
         classes: of a classifier; None for a causal language model.
-        dtype: of the weights in memory.
-
-    Returns:
-        The report, whose `model` is what to train, and the tokenizer.
     """
     fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes, dtype=dtype)
     torch.manual_seed(seed)  # an adapter's first values
@@ -272,14 +278,9 @@ def run_strategy(
     (`cached_prefix`); the losses are the same up to rounding, and a step takes less time and memory.
 
     Args:
-        experiment: what the run has in common with others.
         texts: documents to score, by a name of yours.
         blocks: what to train on, where it is not what the experiment has.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
-        progress: is told each step, and how much is scored.
-
-    Returns:
-        What was trained, how training went, and a score for each of `texts`.
     """
     blocks = experiment.blocks if blocks is None else blocks
     dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)

@@ -19,16 +19,12 @@ PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 class FinishedRuns:
     """The folder `runs` below an output folder, and what alone lets its outcomes be used again.
 
-    Attributes:
-        output: the folder above it.
-        settings: of all runs.
-        texts: of each strategy, the SHA-256 of its text where it is a reader's own, else None. Each run keeps that of
-            its own strategy, so that others can come to it and change.
+    Each run keeps the hash of its strategy's text, so that other strategies can come and change.
     """
 
     output: Path
-    settings: dict[str, object]
-    texts: dict[str, str | None] = field(default_factory=dict)
+    settings: dict[str, object]  # of all runs
+    texts: dict[str, str | None] = field(default_factory=dict)  # by strategy, the SHA-256 of a reader's own text
 
     @property
     def folder(self) -> Path:
@@ -97,7 +93,6 @@ def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRun
     Args:
         runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
             values that JSON can hold.
-        job: shows which run it is, and how long the rest will take.
         kept: where outcomes are found, and kept as soon as a run ends.
 
     Returns:

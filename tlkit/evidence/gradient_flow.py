@@ -21,16 +21,8 @@ class GradientFlow:
         problems: a sentence for each kind of fault; empty where there is none.
     """
 
-    strategy: str
     table: pd.DataFrame
     problems: tuple[str, ...]
-
-    def __str__(self) -> str:
-        if self.problems:
-            return f"{self.strategy}: " + "; ".join(self.problems)
-        declared = int(self.table.declared.sum())
-        frozen = len(self.table) - declared
-        return f"{self.strategy}: all {declared} trainable tensors moved, all {frozen} frozen ones stayed as they were"
 
 
 def check_gradient_flow(
@@ -47,9 +39,6 @@ def check_gradient_flow(
         state: brings an optimizer that is there already; default: a new one without weight decay, because decay would
             move a weight that has no gradient.
         learning_rate: of the two steps.
-
-    Returns:
-        Norms and movements of every tensor, and what is wrong with them.
     """
     model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
     done, kept = state.step, {name: tensor.clone() for name, tensor in state.tensors().items()}
@@ -83,7 +72,7 @@ def check_gradient_flow(
             for name, tensor in before.items():
                 parameters[name].copy_(tensor)
         state.load_tensors(done, kept)
-    return GradientFlow(report.strategy, table.rename_axis("tensor").reset_index(), problems)
+    return GradientFlow(table.rename_axis("tensor").reset_index(), problems)
 
 
 def _too_small(state: TrainingState, learning_rate: float) -> dict[str, str]:

@@ -1,15 +1,12 @@
 """The learning rate of each strategy: recorded for a model, or searched for in short runs on validation text."""
 
-import datetime
 import math
-import platform
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pandas as pd
-import torch
 
 from tlkit.corpus import NAMED
 from tlkit.evidence.experiment import Experiment, run_strategy
@@ -37,19 +34,12 @@ SCORES = ("validation_perplexity", "general_perplexity", "training_loss")
 
 @dataclass(frozen=True)
 class LearningRate:
-    """A rate and its history.
+    """A rate and where it came from."""
 
-    Attributes:
-        value: per optimizer step, the highest after the warm-up.
-        source: where it came from, in words.
-        tuned: whether it was found between worse ones, for runs like these.
-        runs: how many were spent on finding it.
-    """
-
-    value: float
+    value: float  # per optimizer step, the highest after the warm-up
     source: str
-    tuned: bool
-    runs: int = 0
+    tuned: bool  # whether it was found between worse ones, for runs like these
+    runs: int = 0  # that were spent on finding it
 
 
 def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, LearningRate]:
@@ -60,9 +50,10 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> dict[str, Learnin
 
     Args:
         record: of a search, a row for each run.
-        origin: the first word of each source, such as "recorded".
+        origin: begins each source, such as "recorded".
     """
-    rates, source = {}, f"{origin} for {record.model.iloc[0]} ({record.profile.iloc[0]} profile, {record.date.max()})"
+    profile, date = record.profile.iloc[0], str(record.date.max())[: len("2026-11-22")]
+    rates, source = {}, f"{origin} for {record.model.iloc[0]} ({profile} profile, {date})"
     for strategy, runs in record.groupby("strategy", sort=False):
         perplexity = runs.validation_perplexity.fillna(math.inf)  # diverged, or failed
         means = perplexity.groupby(runs.learning_rate).mean()
@@ -101,15 +92,10 @@ def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataF
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
-    """The recorded learning rate of one strategy on one model.
-
-    Args:
-        model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
-        task: of `TASKS`; a rate belongs to a task.
-        optimizer: that takes the steps; what is recorded is of AdamW.
+    """The recorded learning rate of one strategy on one model, by default the one that `chosen_model` names.
 
     Raises:
-        ValueError: where none is recorded for that model: a rate of another model would be a guess.
+        ValueError: where none is recorded for model, task and optimizer: that of others would be a guess.
     """
     if optimizer != "adamw":
         raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
@@ -134,14 +120,11 @@ def learning_rates_for(
 ) -> dict[str, LearningRate]:
     """Find the learning rates that are known before any run: those given, then those recorded for the model.
 
-    Args:
-        strategies: names of `STRATEGIES`, or `CONTROL`.
-        settings: what the runs have in common: the keys of `TUNED_FOR`, profile and corpus by name, and the task
-            where it is not text.
+    Those given never count as tuned, and those of a record only where model, corpus, batch and, for texts in blocks,
+    their size are the same; the source says what differs.
 
-    Returns:
-        A rate for each strategy that has one. Those given never count as tuned, and those of a record only where
-        model, corpus, batch and, for texts in blocks, their size are the same; the source says what differs.
+    Args:
+        settings: of the experiment.
     """
     task, rates = settings.get("task", "text"), {}
     record = recorded_rates(model, task, settings["corpus"])
@@ -185,9 +168,7 @@ def tune(
     """Search for the learning rates of one model in short runs on validation text, and say first what it costs.
 
     Args:
-        experiment: model, text, blocks and batch that the rates are for.
         kept: where finished runs are kept and found again; the record is written there as `rates.csv`.
-        progress: whether to show run k of n, its steps and the time left.
 
     Returns:
         The record, for `best_rates`; a run that was not possible says why in the column `error`.
@@ -267,15 +248,12 @@ def run_trial(
     *,
     blocks: Batch | None = None,
 ) -> dict[str, object]:
-    """Train by a strategy and score it on validation texts.
+    """Train by a strategy and score it on validation texts, as a row of a record.
+
+    A run that diverges scores infinity, and one that cannot run says why in `error`.
 
     Args:
         blocks: what to train on, where it is not what the experiment has.
-
-    Returns:
-        A row of a record: settings; perplexity on the validation documents of the corpus and on general ones, the loss
-        of the last steps in nats a token, and what the task measures beside, or in `error` why there is nothing of
-        this; where and when. A run that diverges scores infinity.
     """
     scores, error = dict.fromkeys(SCORES, math.inf), None
     try:
@@ -284,23 +262,8 @@ def run_trial(
         pass  # a rate that is too high is a finding, and infinity is its name
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
-    device = experiment.device()
-    return {
-        "strategy": strategy,
-        "learning_rate": config.learning_rate,
-        "epochs": config.epochs,
-        "seed": config.seed,
-        **scores,
-        "model": experiment.model,
-        "profile": experiment.profile.name,
-        "device": f"{device.kind}: {device.name}",
-        "precision": experiment.precision,
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        **{name: experiment.settings[name] for name in (*TUNED_FOR, "corpus", "context", "stride")},
-        "error": error,
-    }
+    row = {"strategy": strategy, "learning_rate": config.learning_rate, "seed": config.seed}
+    return row | scores | experiment.provenance | {"epochs": config.epochs, "error": error}
 
 
 def trial_scores(
@@ -311,7 +274,8 @@ def trial_scores(
     *,
     blocks: Batch | None = None,
 ) -> dict[str, float]:
-    """What `run_trial` finds; a FloatingPointError where the run diverges."""
+    """Perplexity on validation documents of the corpus and on general ones, the loss of the last steps in nats a token,
+    and what the task measures beside; a FloatingPointError where the run diverges."""
     report, result, found = run_strategy(
         experiment, strategy, config, experiment.texts("validation"), blocks=blocks, progress=progress
     )

@@ -70,14 +70,9 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     """Rank each strategy, 1 the lowest perplexity, as far as the pairs that are separated allow.
 
-    Args:
-        pairs: what `compare_pairs` returned.
-        names: the strategies to rank; pairs with any other are left out.
-
     Returns:
         By name "3" where it is separated from all others, "tied 2-4" where these ranks are left open, and "" where
-        it has no rank: no other strategy to compare it with, only one seed, or too few documents. Two seeds give
-        hardly more than "tied".
+        it has no rank: no other strategy to compare it with, only one seed, or too few documents.
     """
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
     compared = set(pairs["first"]) | set(pairs["second"])
@@ -100,12 +95,10 @@ def half_width(sources: Sequence[Source], level: float) -> float:
 
 @dataclass(frozen=True)
 class _Runs:
-    """Nats of every run, shape (documents, strategies, seeds), which runs are there, and each document's tokens."""
-
     names: list[str]
-    nats: np.ndarray
-    present: np.ndarray
-    tokens: np.ndarray
+    nats: np.ndarray  # of shape (documents, strategies, seeds)
+    present: np.ndarray  # which strategies and seeds there are
+    tokens: np.ndarray  # of each document
 
 
 def _difference(runs: _Runs, first: str, second: str) -> tuple[float, float, tuple[Source, ...]]:

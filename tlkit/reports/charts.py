@@ -1,4 +1,4 @@
-"""The charts that a comparison is exported with, each drawn from a table of the comparison."""
+"""The charts that a comparison is exported with, each drawn from one of its tables, which are as in `Comparison`."""
 
 import pandas as pd
 from matplotlib.axes import Axes
@@ -15,9 +15,6 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     """Perplexity on held-out text, with the 95% interval over documents; rows are in the order of the table.
 
     The control, which begins with random weights, is left out: it would leave the others no room.
-
-    Args:
-        table: a row for each strategy, with columns strategy, perplexity, perplexity_low, perplexity_high.
     """
     table = table[table.strategy != CONTROL]
     figure, axes = _rows_chart(table, {"perplexity": "perplexity"}, "{:,.1f}")
@@ -31,9 +28,7 @@ def accuracy_chart(table: pd.DataFrame, columns: dict[str, str], chance: float) 
     """Share of right answers of each strategy, with 95% intervals; the dashed line is what guessing gives.
 
     Args:
-        table: a row for each strategy, with column strategy and those of `columns`, from 0 to 1, each with its interval
-            (such as rust_accuracy, rust_accuracy_low, rust_accuracy_high). The control is left out.
-        columns: from what is said of it to the column.
+        columns: of the table, by what is said of them; beside each stands its interval, as in rust_accuracy_low.
         chance: the share that guessing gives.
     """
     figure, axes = _rows_chart(table[table.strategy != CONTROL], columns, "{:.0%}")
@@ -70,11 +65,7 @@ def pairs_chart(pairs: pd.DataFrame) -> Chart:
 
 @described
 def forgetting_chart(table: pd.DataFrame) -> Chart:
-    """What was gained on the new text against what was lost on general text; the best corner is at the bottom left.
-
-    Args:
-        table: a row for each strategy, with columns strategy, perplexity and general, perplexity on general text.
-    """
+    """What was gained on the new text against what was lost on general text; the best corner is at the bottom left."""
     table = table[table.strategy != CONTROL].dropna(subset="perplexity")
     figure, axes = new_figure()
     for before in table[table.strategy == ZERO_SHOT].itertuples():
@@ -96,11 +87,7 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
 
 @described
 def cost_chart(table: pd.DataFrame) -> Chart:
-    """Seconds of training and peak memory of tensors, side by side.
-
-    Args:
-        table: a row for each strategy, with columns strategy, seconds, peak_memory_mb.
-    """
+    """Seconds of training and peak memory of tensors, side by side."""
     table = table[table.seconds > 0]
     figure, panels = new_figure(_height(len(table)), panels=2)
     columns = {"seconds": "training time (s, on one machine)", "peak_memory_mb": "peak memory of tensors (MB)"}

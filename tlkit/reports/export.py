@@ -17,11 +17,17 @@ from tlkit.reports.figure import Chart
 DPI = 300  # of a PNG file: what a journal asks for
 TABLES = ("runs", "documents", "answers", "written", "pairs", "attempts")  # each in a file beside the comparison's
 NOT_ALWAYS = ("written", "attempts")  # only some tasks and comparisons have these
-# Beside the strategy and its difference, the columns that a terminal and the first view of a page show.
-KEY = {"perplexity": "perplexity", "rank": "rank", "general": "general text", "seconds": "seconds"}
-KEY |= {"peak_memory_mb": "peak MB"}
-# What a task puts in the place of one of them, in percent.
-INSTEAD = {"balanced_accuracy": ("general", "accuracy %"), "stopped": ("seconds", "stop %")}
+# What a terminal and the first view of a page show of a column: its name, and its form.
+BRIEF = {
+    "perplexity": ("perplexity", "{:.2f}"),
+    "difference": ("against", "{:+.2f}"),
+    "rank": ("rank", "{}"),
+    "general": ("general text", "{:.2f}"),
+    "balanced_accuracy": ("accuracy %", "{:.1%}"),
+    "stopped": ("stop %", "{:.1%}"),
+    "seconds": ("seconds", "{:.2f}"),
+    "peak_memory_mb": ("peak MB", "{:.0f}"),
+}
 SAME_IN_ALL = ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command", "date")
 WORDS = ("strategy", "rank", "rate_source", "reason")  # columns of text
 TEMPLATE = Path(__file__).with_name("comparison_page.html")
@@ -59,8 +65,7 @@ def _written(comparison: Comparison, folder: Path) -> Iterator[Path]:
     figures = {name: figure for name, figure in drawn.items() if figure is not None}
     tables = {"comparison": comparison.table, "summary": short} | {name: getattr(comparison, name) for name in TABLES}
     content = {"provenance": comparison.provenance, "failures": comparison.failures}
-    content |= {"table": rows_of(comparison.table), "runs": rows_of(comparison.runs)}
-    content |= {"pairs": rows_of(comparison.pairs)}
+    content |= {name: rows_of(getattr(comparison, name)) for name in ("table", "runs", "pairs")}
     lines = "".join(f"\n{line}\n" for line in notes)
     sides = "".join("l" if name in WORDS else "r" for name in short)
     texts = {
@@ -125,25 +130,13 @@ def readable(table: pd.DataFrame) -> pd.DataFrame:
 
 def brief(table: pd.DataFrame) -> pd.DataFrame:
     """The few columns of a comparison that say most, as text; the difference with its interval."""
-
-    def numbers(values: pd.Series, sign: str = "", digits: int = 2) -> list[str]:
-        return [f"{value:{sign},.{digits}f}" if pd.notna(value) else "" for value in values]
-
-    against = next((f"against {name}" for name in table.get("against", ())), "against")
-    ends = zip(*(numbers(table[f"difference{end}"]) for end in ("_low", "_high")), strict=True)
-    intervals = [f" ({low} to {high})" if low else "" for low, high in ends]
-    differences = [one + interval for one, interval in zip(numbers(table.difference, "+"), intervals, strict=True)]
-    shown = {"strategy": table.strategy, "perplexity": numbers(table.perplexity), against: differences}
-    swapped = {of: (column, name) for column, (of, name) in INSTEAD.items() if column in table}
-    for column, name in KEY.items():
-        if column in swapped:
-            column, name = swapped[column]
-            shown[name] = numbers(100 * table[column], digits=1)
-        elif column == "rank":
-            shown[name] = table["rank"].fillna("")
-        else:
-            shown[name] = numbers(table[column], digits=0 if name == "peak MB" else 2)
-    return pd.DataFrame(shown)
+    shown, against = {"strategy": table.strategy}, next(iter(table.get("against", ())), "")
+    for column, (name, form) in BRIEF.items():
+        if column in table and (column in ("rank", "difference") or table[column].notna().any()):
+            shown[name] = [form.format(value) if pd.notna(value) else "" for value in table[column]]
+    ends = zip(shown["against"], table.difference_low, table.difference_high, strict=True)
+    shown["against"] = [f"{one} ({low:.2f} to {high:.2f})" if pd.notna(low) else one for one, low, high in ends]
+    return pd.DataFrame(shown).rename(columns={"against": f"against {against}".strip()})
 
 
 def as_markdown(table: pd.DataFrame) -> str:

@@ -38,17 +38,11 @@ LOOK = [
 
 
 class Chart(Figure):
-    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages.
+    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages."""
 
-    Args:
-        about: what is drawn, in one sentence; `described` sets it.
-        finding: what the numbers say, in one sentence without a full stop; `headline` sets it, as the title.
-        words: what the picture says beyond its axes and names, a phrase each.
-    """
-
-    about = ""
-    finding = ""
-    words: tuple[str, ...] = ()
+    about = ""  # what is drawn, in one sentence; `described` sets it
+    finding = ""  # what the numbers say, in one sentence without a full stop; `headline` sets it, as the title
+    words: tuple[str, ...] = ()  # what the picture says beyond its axes and names, a phrase each
 
     @property
     def alt(self) -> str:
@@ -100,18 +94,9 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
 
 
 def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
-    """Make an empty chart.
-
-    Args:
-        height: in inches.
-        panels: side by side, on one vertical axis.
-
-    Returns:
-        The chart and its axes, an array of them where there are several panels.
-    """
-    figure, axes = plt.subplots(
-        1, panels, FigureClass=Chart, figsize=(SIZE[0], height), layout="constrained", sharey=True
-    )
+    """An empty chart of that height in inches, and its axes: of several panels, an array, on one vertical axis."""
+    options = {"figsize": (SIZE[0], height), "layout": "constrained", "sharey": True}
+    figure, axes = plt.subplots(1, panels, FigureClass=Chart, **options)
     plt.close(figure)  # a notebook shows what a cell returns, once
     for panel in figure.axes:
         panel.grid(alpha=0.3)
@@ -119,12 +104,7 @@ def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
 
 
 def headline(figure: Chart, finding: str) -> None:
-    """Write what a chart says over it, at the left.
-
-    Args:
-        figure: all its panels are there already.
-        finding: a sentence without a full stop, made from the numbers that are drawn.
-    """
+    """Write what a chart says over it, at the left: a sentence without a full stop."""
     figure.finding = finding
     lines = max(1, -(-len(finding) // TITLE_WIDTH))
     width = min(TITLE_WIDTH, len(finding) // lines + 10)  # so that no word stands alone in the last line

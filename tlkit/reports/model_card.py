@@ -58,7 +58,6 @@ def model_card(
 
     Args:
         base: its base model, by preset, hub id or folder.
-        report: of the strategy that it was adapted by.
         data: rows about what it was trained on, `corpus` among them.
         settings: of the training, `task` among them; those that are not set are left out.
         provenance: rows about when, where and by what it was trained.
@@ -91,11 +90,12 @@ def model_card(
             is_adapter=is_adapter,
             for_transformers=hub_id(base) or not is_adapter,
             corpus=corpus,
-            data=_cells(data),
-            settings=_cells(trained | chosen),
+            data=data,
+            settings=trained | chosen,
             before=before,
             after=after,
-            provenance=_cells({"base model": _shown(base), **provenance}),
+            provenance={"base model": _shown(base), **provenance},
+            cell=_cell,
             limits=[*after.warnings, *_limits(base, report.strategy)],
         )
     )
@@ -125,12 +125,8 @@ def _limits(base: str, strategy: str) -> list[str]:
     return limits
 
 
-def _cells(rows: Mapping[str, object]) -> dict[str, str]:
-    """Values as a table of Markdown can show them."""
-    return {name: _cell(value) for name, value in rows.items()}
-
-
 def _cell(value: object) -> str:
+    """A value as a table of Markdown can show it."""
     if isinstance(value, Mapping):
         return ", ".join(f"{name}={_cell(inner)}" for name, inner in value.items())
     if isinstance(value, Iterable) and not isinstance(value, str):

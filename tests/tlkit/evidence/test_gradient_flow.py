@@ -95,7 +95,6 @@ def test_a_planted_fault_is_found_and_named(strategy, plant, said):
     flow = check_gradient_flow(report, BLOCKS)
     assert flow.problems
     assert re.search(said, "; ".join(flow.problems)), flow.problems
-    assert str(flow).startswith(f"{strategy}: ") and flow.problems[0] in str(flow)
 
 
 def test_adapters_that_are_all_outside_the_graph_cannot_train_at_all():
