@@ -27,12 +27,6 @@ OF_TEXT = {
     "facts": "CC BY 4.0",
     "general": "PSF licence (the language reference of CPython)",
 }
-USES = {
-    "text": 'generate --model {} --prompt "In Rust,"',
-    "answer": 'generate --chat --model {} --prompt "What is a slice?"',
-    "conversation": 'generate --chat --model {} --prompt "What is a slice?"',
-    "classify": "evaluate --task classify --model {}",
-}
 
 
 def write_card(folder: Path, text: str) -> bool:
@@ -85,8 +79,7 @@ def model_card(
             base=_shown(base),
             strategy=report.strategy,
             task=task,
-            command=USES[task].format(shlex.quote(name)),
-            model_class="AutoModelForSequenceClassification" if task == "classify" else "AutoModelForCausalLM",
+            quoted=shlex.quote(name),
             is_adapter=is_adapter,
             for_transformers=hub_id(base) or not is_adapter,
             corpus=corpus,
@@ -96,7 +89,8 @@ def model_card(
             after=after,
             provenance={"base model": _shown(base), **provenance},
             cell=_cell,
-            limits=[*after.warnings, *_limits(base, report.strategy)],
+            package=PRESETS[base].package if base in PRESETS else None,
+            from_folder=hub_id(base) is None and base != "tiny",
         )
     )
 
@@ -112,17 +106,6 @@ def _shown(base: str) -> str:
     if base == "tiny":
         return "the bundled model of tlkit (`tiny`)"
     return f"`{base}`" if hub_id(base) else f"the model in the folder `{Path(base).name}`"
-
-
-def _limits(base: str, strategy: str) -> list[str]:
-    limits = []
-    if strategy == "qlora":
-        limits += ["The adapter belongs beside the base model in 4 bits (NF4), where it was trained."]
-    if base in PRESETS and (package := PRESETS[base].package):
-        limits += [f"The base model came from the package {package}: {package.about}."]
-    if hub_id(base) is None and base != "tiny":
-        limits += ["Its base model was a folder, whose origin is not recorded here."]
-    return limits
 
 
 def _cell(value: object) -> str:
