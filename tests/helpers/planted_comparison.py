@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 
-from tlkit.evidence.comparison import Comparison, impossible_rows, summary
+from tlkit.evidence.comparison import Comparison, summary
 from tlkit.evidence.learning_rates import LearningRate
 from tlkit.evidence.statistics import compare_pairs
 from tlkit.names import CONTROL, ZERO_SHOT
@@ -59,8 +59,7 @@ def planted_comparison(
     runs, documents, answers = pd.DataFrame(runs), pd.concat(documents), pd.concat(answers)
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     rates = {name: LearningRate(1e-3, "planted", tuned, 8) for name in (*effects, CONTROL)}
-    table = summary(runs, pairs, rates, next(iter(effects)))
-    table = impossible_rows(table, impossible or {}).assign(against=next(iter(effects)))
+    table = summary(runs, pairs, rates, next(iter(effects)), impossible).assign(against=next(iter(effects)))
     made = {"model": model, "corpus": "rust", "profile": "test", "train_documents": 8, "epochs": 1, "seeds": seeds}
     made |= {
         "against": next(iter(effects)),

@@ -162,7 +162,7 @@ def _collected(
     tables = {name: _rows(done, name) for name in ("documents", "answers", "written")}
     documents, runs = tables["documents"], pd.DataFrame([run["row"] for run in done])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    table = impossible_rows(summary(runs, pairs, rates, provenance["against"]), impossible)
+    table = summary(runs, pairs, rates, provenance["against"], impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
@@ -331,11 +331,20 @@ def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.
     return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["strategy", "seed", *columns])
 
 
-def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRate], against: str) -> pd.DataFrame:
-    """One row a strategy: means, rate, difference from `against` with its interval, improvement, rank."""
-    grouped = runs.groupby("strategy", sort=False)
+def summary(
+    runs: pd.DataFrame,
+    pairs: pd.DataFrame,
+    rates: dict[str, LearningRate],
+    against: str,
+    impossible: dict[str, str] | None = None,
+) -> pd.DataFrame:
+    """One row a strategy: means, rate, difference from `against` with its interval, improvement, rank.
+
+    Args:
+        impossible: strategies that the model's architecture does not allow: rows with this reason and no figures.
+    """
+    grouped, impossible = runs.groupby("strategy", sort=False), impossible or {}
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
-    table["trainable_values"] = table["trainable_values"].astype(int)
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
@@ -344,17 +353,10 @@ def summary(runs: pd.DataFrame, pairs: pd.DataFrame, rates: dict[str, LearningRa
     ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
     table["rank"] = rank_intervals(pairs, ranked)
     table["seeds"] = grouped["seed"].count()
-    return table.reset_index()
-
-
-def impossible_rows(table: pd.DataFrame, reasons: dict[str, str]) -> pd.DataFrame:
-    """Add a row for each strategy that the model's architecture does not allow, with the reason and no figures."""
-    table = table.assign(reason="")
-    if not reasons:
-        return table
-    rows = pd.DataFrame([{"strategy": name, "reason": reason} for name, reason in reasons.items()])
-    table = pd.concat([table, rows], ignore_index=True)
-    return table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
+    table = table.reindex([*table.index, *impossible])
+    table["reason"] = [impossible.get(name, "") for name in table.index]
+    table = table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
+    return table.rename_axis("strategy").reset_index()
 
 
 def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
