@@ -250,36 +250,22 @@ def run_trial(
 ) -> dict[str, object]:
     """Train by a strategy and score it on validation texts, as a row of a record.
 
-    A run that diverges scores infinity, and one that cannot run says why in `error`.
+    It has perplexity on the corpus and on general text, the loss of the last steps in nats a token, and what the task
+    measures beside. A run that diverges scores infinity, and one that cannot run says why in `error`.
 
     Args:
         blocks: what to train on, where it is not what the experiment has.
     """
-    scores, error = dict.fromkeys(SCORES, math.inf), None
+    scores, error, texts = dict.fromkeys(SCORES, math.inf), None, experiment.texts("validation")
     try:
-        scores = trial_scores(experiment, strategy, config, progress, blocks=blocks)
+        report, result, found = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
+        general = found["general"].perplexity if "general" in found else math.nan
+        last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
+        measured = experiment.measure(report.model, experiment.corpus.validation, progress).figures
+        scores = dict(zip(SCORES, (found["corpus"].perplexity, general, last), strict=True)) | measured
     except FloatingPointError:
         pass  # a rate that is too high is a finding, and infinity is its name
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
     row = {"strategy": strategy, "learning_rate": config.learning_rate, "seed": config.seed}
     return row | scores | experiment.provenance | {"epochs": config.epochs, "error": error}
-
-
-def trial_scores(
-    experiment: Experiment,
-    strategy: str,
-    config: TrainingConfig,
-    progress: Part = SILENT,
-    *,
-    blocks: Batch | None = None,
-) -> dict[str, float]:
-    """Perplexity on validation documents of the corpus and on general ones, the loss of the last steps in nats a token,
-    and what the task measures beside; a FloatingPointError where the run diverges."""
-    report, result, found = run_strategy(
-        experiment, strategy, config, experiment.texts("validation"), blocks=blocks, progress=progress
-    )
-    general = found["general"].perplexity if "general" in found else math.nan
-    last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
-    scores = dict(zip(SCORES, (found["corpus"].perplexity, general, last), strict=True))
-    return scores | experiment.measure(report.model, experiment.corpus.validation, progress).figures

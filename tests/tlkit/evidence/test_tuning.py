@@ -3,6 +3,7 @@
 import math
 import runpy
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy
+from tlkit.evidence.experiment import Experiment, load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, recorded_rates, run_trial, tune, why_no_rate
 from tlkit.names import CLASSIC, CONTROL
@@ -55,7 +56,7 @@ def test_every_recorded_best_rate_lies_close_between_worse_ones(model):
             assert len(tried) == BUDGET, "as many as any other"
 
 
-def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment):
+def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experiment, monkeypatch):
     class Guarded(Corpus):
         closed = False
 
@@ -65,9 +66,10 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
 
     guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
     Guarded.closed = True
-    found = learning_rates.trial_scores(
-        replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4)
-    )
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiment, "provenance", {})  # which says how many test documents there are
+        found = run_trial(replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4))
+    assert found["error"] is None
     assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
     with pytest.raises(AssertionError, match="looked at the test split"):
         guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
@@ -92,14 +94,15 @@ def noted(monkeypatch):
     """Trials that cost nothing: what was asked for, and a perplexity that is lowest at 1e-4."""
     asked = []
 
-    def scored(experiment, strategy, config, *_, **__):
+    def run(experiment, strategy, config, *_, **__):
         asked.append((strategy, config.learning_rate))
         if strategy == "bitfit":
             raise IndexError("planted fault")
         score = 10 + (math.log10(config.learning_rate) + 4) ** 2
-        return dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), score)
+        result = SimpleNamespace(history=pd.DataFrame({"loss": [score]}))
+        return SimpleNamespace(model=None), result, {"corpus": SimpleNamespace(perplexity=score)}
 
-    monkeypatch.setattr(learning_rates, "trial_scores", scored)
+    monkeypatch.setattr(learning_rates, "run_strategy", run)
     return asked
 
 
@@ -107,7 +110,7 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
     monkeypatch, tmp_path, capsys, noted, experiment
 ):
     kept = FinishedRuns(tmp_path, experiment.settings)
-    done = learning_rates.trial_scores
+    done = learning_rates.run_strategy
 
     def stopped(*arguments, **options):
         said = capsys.readouterr().err
@@ -118,11 +121,11 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
             raise KeyboardInterrupt
         return done(*arguments, **options)
 
-    monkeypatch.setattr(learning_rates, "trial_scores", stopped)
+    monkeypatch.setattr(learning_rates, "run_strategy", stopped)
     with pytest.raises(KeyboardInterrupt):
         tune(experiment, ["full", "bitfit"], kept=kept)
     assert len(kept.read()) == 4  # what could not run is tried again
-    monkeypatch.setattr(learning_rates, "trial_scores", done)
+    monkeypatch.setattr(learning_rates, "run_strategy", done)
     record = tune(experiment, ["full", "bitfit"], kept=kept)
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
