@@ -10,21 +10,20 @@
 #
 # - merge an adapter, check the result, and serve it on your own machine;
 # - write a regression test for a deployed model, and say how large a drop it can see;
-# - choose a number format, and log what shows a change after the release.
+# - choose a number format, keep a log, and say how many requests show a change in it.
 #
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
 # [lesson 6](06_qlora.ipynb) for 4-bit weights.
 #
-# About 34 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import inspect
+import json
 import os
-import re
 import subprocess
 import sys
 import time
-from functools import cache
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -34,7 +33,7 @@ import pandas as pd
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from openai import OpenAI
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, chi2_contingency
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 import course
@@ -48,13 +47,13 @@ work = Path(mkdtemp())  # everything that we ship is written here
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
 #
-# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` contains
-# lesson 1's training, in which a LoRA adapter beside every linear layer learns from 120 questions in 60 steps.
+# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats
+# lesson 1's training of a LoRA adapter, with 120 questions in 60 steps.
 #
-# In lesson 1, though, a function of the notebook put the words `This is a question about` behind each question, but
-# whoever calls the service does not have our notebook. So the words go into the [chat
-# template](glossary.md#chat-template), which is saved with the tokenizer. A caller then sends nothing but the question,
-# and training and service cannot use different words.
+# In lesson 1 a function of the notebook added the words `This is a question about` to each question. A caller of the
+# service does not have this function. So the words go into the [chat template](glossary.md#chat-template), which is
+# saved with the tokenizer. A caller then sends nothing but the question, and training and service use the same words,
+# as long as nobody edits the folder. (A chat model keeps its own template, as lesson 11 said. Ours came with none.)
 
 # %%
 DESKS = ["Python", "Rust", "other"]
@@ -72,6 +71,7 @@ adapted, held_out = desk_adapter(tokenizer)
 # **Which of the two should hold exactly, and which only nearly?**
 
 # %%
+# Any texts will do.
 batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt")
 with torch.no_grad():
     beside = adapted(**batch).logits
@@ -94,11 +94,8 @@ print(f"{equal} of {len(pairs)} tensors are equal after loading")
 # ## Validate every answer
 #
 # The program that calls the model needs one of three names. So each answer is parsed and validated, and if it is none
-# of the three, it becomes `unknown` and goes to a person. At work, compare the whole answer. Our parser looks at the
-# last word only, because for our model the server below returns the question together with the answer. (It would not do
-# so if we had kept Qwen's own template.)
-#
-# `answers` runs the model in this notebook. The service must return the same later.
+# of the three, it becomes `unknown` and goes to a person. Our parser reads the last word only, for a reason that the
+# server's answers will show. At work, compare the whole answer.
 
 
 # %%
@@ -125,14 +122,15 @@ def answers(model, questions):
     return [desk_of(t) for t in tokenizer.batch_decode(ends, skip_special_tokens=True)]
 
 
-right = int((held_out.desk == answers(loaded, held_out.question)).sum())
+named = answers(loaded, held_out.question)
+right = int((held_out.desk == named).sum())
 low, high = binomtest(right, 75).proportion_ci(method="wilson")
 score = f"{right} of 75 right: {right / 75:.0%} ({low:.0%} to {high:.0%})"
 print(score)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The [Wilson interval](glossary.md#wilson-interval) is wide because 75 questions are few. It also contains 66, which is
-# how many the two `if`s of lesson 1 get right. So at work you would ship the two `if`s.
+# The two `if`s of lesson 1 get 66 of the same 75. On five questions only the model is right and on two only the `if`s,
+# which may be chance. But two `if`s cost nothing and can be read, so at work you would ship them. Here we practise.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many questions does a test need?
@@ -142,12 +140,13 @@ print(score)
 # same*, so one test compares them with the answers at the release. A new model may answer differently. So the other
 # test asks $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
-# A model that gets 92% of *all* questions right will get fewer on some sets of 20. We choose $k$ so that an equally
-# good model fails on at most 2.5% of such sets. The number of right answers has a binomial distribution, so the largest
-# such $k$ is `binom.ppf(0.025, n, 0.92)`. For 20 questions this is 16, because such a model gets fewer than 16 right in
-# 2 of 100 sets. (This takes the 92% as exact.)
+# A model that gets 92% of *all* questions right will get fewer on some sets of 20. The number of right answers varies
+# like the number of heads in $n$ throws of a coin that shows heads with 92%, which has a *binomial distribution*. We
+# want an equally good model to fail on at most 2.5% of the sets. So we take `binom.ppf(0.025, n, 0.92)`: it returns the
+# $k$ for which fewer than $k$ right answers happen in less than 2.5% of the sets, and fewer than $k + 1$ in more. For
+# 20 questions this is 16. (Here we treat the measured 92% as exact.)
 #
-# **The test asks 20 questions. How far must the accuracy fall until it fails on 80% of such sets, or *draws*?**
+# **How low must the true accuracy fall before a test of 20 questions fails four times out of five?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -157,8 +156,8 @@ for n in (20, 75, 300, 1000):
     least[n] = int(binom.ppf(0.025, n, right / 75))
     fails = binom.cdf(least[n] - 1, n, true)  # how often fewer than k are right
     axes.plot(100 * true, 100 * fails, label=f"{least[n]} of {n} must be right")
-axes.axhline(80, color="gray", linestyle=":", label="80% of draws")
-axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of draws)")
+axes.axhline(80, color="gray", linestyle=":", label="four times out of five")
+axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of sets)")
 axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300")
 axes.legend(frameon=False)
 plt.show()
@@ -169,21 +168,19 @@ plt.show()
 # you need about four times the questions.
 #
 # So run the short tests at every start of the service, because they see the faults that ruin the answers, and a long
-# one before a new model replaces the old one. If both models get the *same* questions, you need fewer, because you can
-# compare them [in pairs](glossary.md#paired-difference).
+# one before a new model replaces the old one. It needs fewer questions if you compare the answers of both models to the
+# same ones [in pairs](glossary.md#paired-difference).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The tests, and a broken release
 #
-# The file with both tests needs the functions below, the 20 questions, the answers at the release and the threshold.
-# `inspect.getsource` copies the functions, so the file has exactly what you see. With pytest, the client `openai` and
+# pytest runs each function of a file whose name begins with `test`, and hands it what the *fixture* `served` returns.
+# `inspect.getsource` copies the functions that the notebook uses into the file. With pytest, the client `openai` and
 # the address of a service, you can take it along.
 
 # %%
-QUESTIONS = held_out.sample(20, random_state=0)[["question", "desk"]].values.tolist()
-LEAST = least[20]
-questions = [question for question, _ in QUESTIONS]
-RECORDED = answers(loaded, questions)
+release = held_out.assign(answer=named).sample(20, random_state=0)
+release[["question", "desk", "answer"]].to_json(work / "release.json", orient="records")
 
 
 def ask(client, model, question):
@@ -192,27 +189,28 @@ def ask(client, model, question):
     return chat.choices[0].message.content
 
 
-@cache  # both tests use the same answers
+head = f"""import json, os, pytest
+from openai import OpenAI
+
+DESKS, LEAST = {DESKS}, {least[20]}
+RELEASE = json.load(open("release.json"))
+"""
+tests = """
+@pytest.fixture(scope="module")  # both tests use the same answers
 def served():
     client = OpenAI(base_url=os.environ["DESK_URL"], api_key="none", timeout=60)
-    return [desk_of(ask(client, os.environ["DESK_MODEL"], q)) for q, _ in QUESTIONS]
+    model = os.environ["DESK_MODEL"]
+    return [desk_of(ask(client, model, row["question"])) for row in RELEASE]
 
+def test_same_answers_as_at_the_release(served):
+    assert served == [row["answer"] for row in RELEASE]
 
-def right_ones():
-    pairs = zip(served(), QUESTIONS, strict=True)
-    return sum(named == desk for named, (_, desk) in pairs)
-
-
-tests = """
-def test_same_answers_as_at_the_release(): assert served() == RECORDED
-def test_enough_answers_are_right(): assert right_ones() >= LEAST
+def test_enough_answers_are_right(served):
+    right = [desk == row["desk"] for desk, row in zip(served, RELEASE)]
+    assert sum(right) >= LEAST
 """
-# In an f-string, {DESKS = } writes the name and its value.
-head = "import os\nfrom functools import cache\nfrom openai import OpenAI\n"
-head += f"{DESKS = }\n{QUESTIONS = }\n{RECORDED = }\n{LEAST = }\n"
-functions = (messages, desk_of, ask, served, right_ones)
-text = head + "\n".join(map(inspect.getsource, functions)) + tests
-size = (work / "test_desk.py").write_text(text, encoding="utf-8")
+functions = "\n".join(map(inspect.getsource, (messages, desk_of, ask)))
+_ = (work / "test_desk.py").write_text(head + functions + tests, encoding="utf-8")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The second folder, our broken release, has the same weights, but its template has *one space more* at the end.
@@ -221,164 +219,174 @@ size = (work / "test_desk.py").write_text(text, encoding="utf-8")
 loaded.save_pretrained(work / "desk-2")
 edited = AutoTokenizer.from_pretrained(work / "desk")
 edited.chat_template += " "
-files = edited.save_pretrained(work / "desk-2")
+_ = edited.save_pretrained(work / "desk-2")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Serve it, and ask over HTTP
 #
 # `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
-# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. Its command
-# is `transformers serve --host 127.0.0.1 --port 8000`, where 127.0.0.1 is the *loopback* address, which only programs
-# on this machine can reach.
+# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. In a
+# terminal you would type this, and stop it with Ctrl+C:
 #
-# `service` runs the same command on a free port, waits until it can be reached, and yields its address. The server
-# stops at the end of the `with` block. It loads the model that a request names, so it can serve both folders. We ask
-# the 20 questions ourselves, and then pytest tests each folder.
+# ```text
+# transformers serve --host 127.0.0.1 --port 8000
+# ```
 #
-# **Will one space too many cost a few answers, or most of them?**
+# 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. `service` starts the same command
+# with `subprocess.Popen` on a free port, waits until the port can be reached, yields the address, and kills the server
+# at the end of the `with` block. A request names the model, so one server serves both folders.
+#
+# `logged` writes a line of JSON for each request to a log. After the tests it sends the 75 held-out questions, and then
+# the same as if a new web form stripped all backticks. We read this log later. **Will one space too many in the
+# template cost a few answers, or most of them?**
+
 
 # %%
+def logged(client, question, path):
+    desk = desk_of(ask(client, "desk", question))
+    entry = {"time": time.time(), "question": question, "desk": desk}
+    with path.open("a", encoding="utf-8") as file:
+        file.write(json.dumps(entry) + "\n")
+
+
+asked = {"release": held_out.question}
+asked["new form"] = held_out.question.str.replace("`", "")
 os.environ["NO_PROXY"] = "127.0.0.1"  # a proxy cannot reach this machine's loopback
-os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # so that pytest starts faster
-command = [sys.executable, "-m", "pytest", "--color=no", "test_desk.py"]
-tested = {}
+command = [sys.executable, "-m", "pytest", "-q", "--color=no", "test_desk.py"]
+tested, raw = {}, {}
 with service(work) as url:
     client = OpenAI(base_url=url, api_key="none", timeout=60)
-    raw = [ask(client, "desk", question) for question in questions]
-    broken = ask(client, "desk-2", questions[0])
     for name in ("desk", "desk-2"):
         env = os.environ | {"DESK_URL": url, "DESK_MODEL": name}
         options = {"cwd": work, "env": env, "capture_output": True, "text": True}
-        tested[name] = subprocess.run(command, **options)
+        tested[name] = subprocess.run(command, **options).stdout.splitlines()[-1]
+        raw[name] = [ask(client, name, question) for question in release.question]
+    for week, questions in asked.items():
+        for question in questions:
+            logged(client, question, work / f"{week}.jsonl")
 
-same = [desk_of(text) for text in raw] == RECORDED
-course.claim("Over HTTP it names the same desks as in memory", same)
-for name, run in tested.items():
-    print(name, re.search(r"\d passed|assert \d+ >= \d+", run.stdout)[0], sep=": ")
-print(f"desk ends with {raw[0][-22:]!r}, desk-2 with {broken[-16:]!r}")
+logs = {week: pd.read_json(work / f"{week}.jsonl", lines=True) for week in asked}
+same = logs["release"].desk.tolist() == named
+course.claim("Over HTTP it names the same 75 desks as in memory", same)
+for name, texts in raw.items():
+    desks = pd.Series(map(desk_of, texts)).value_counts().to_dict()
+    print(f"{name}: {tested[name].split(' in ')[0]}, {desks}, …{texts[0][-25:]!r}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both tests stop the second release, in which no answer is right. (The line above is from the second test.) In
-# training, the answer began with a token that contains a space, such as ` Python`. Now the space at the end of the
-# prompt is a token of its own, which the model never saw there. No error is raised and the weights are perfect, so only
-# a test that goes through the shipped template sees the fault.
+# Both tests stop the second release: not one of its 20 answers is a desk. In training, the answer began with a token
+# that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the
+# model never saw there, and mostly it ends the text at once. No error is raised and the weights are perfect, so only a
+# test that goes through the shipped template sees the fault.
+#
+# The texts contain the question, because the server looks for the line that opens the assistant's message in Qwen's
+# template. Ours has no such line, so it takes the whole text for the answer, and our parser reads the last word.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which number format?
 #
 # Weights can be stored in [fp32](glossary.md#fp32), in [bf16](glossary.md#bf16), or in 4 bits with
-# [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. We ask one question
-# at a time, without the server, and show the median and the slowest time. **Which format is the smallest, which the
-# fastest, and does quality suffer?**
+# [NF4](glossary.md#nf4); the server's options are `--dtype bfloat16` and `--quantization bnb-4bit`. The answers should
+# not change, which is a case for the first of our tests. We ask one question at a time, without the server. **Which
+# format is the smallest, which the fastest, and does any answer change?**
 
 # %% tags=["nbval-ignore-output"]
-nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
+double = {"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True}
+nf4 = BitsAndBytesConfig(load_in_4bit=True, **double)
 formats = {"fp32": {"dtype": torch.float32}, "bf16": {"dtype": torch.bfloat16}}
 formats["4 bits"] = {"dtype": torch.float32, "quantization_config": nf4}
-measured, some = {}, held_out[::5]  # 15 questions
+measured = {}
 for name, options in formats.items():
     model = AutoModelForCausalLM.from_pretrained(work / "desk", **options)
-    hits, times = 0, []
-    for row in some.itertuples():
+    same, times = 0, []
+    for row in release.itertuples():
         began = time.perf_counter()
-        hits += answers(model, [row.question]) == [row.desk]
+        same += answers(model, [row.question]) == [row.answer]
         times.append(1000 * (time.perf_counter() - began))
     row = {"MB": model.get_memory_footprint() / 1e6, "median ms": np.median(times)}
-    measured[name] = row | {"slowest ms": max(times), "right of 15": hits}
+    measured[name] = row | {"same of 20": same}
 pd.DataFrame(measured).T.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # bf16 halves the weights. In 4 bits the model takes 5 MB, not 2 (an eighth of 16), because the embedding, a fifth of
-# its parameters, stays in fp32. A model of 7 billion parameters takes about 28, 14 and 4 GB. Each format gets 13 of 15
-# right here, but so few questions cannot show a small loss.
+# its parameters, stays in fp32. The 20 answers are the same in every format. (Of all 75, 4 bits change one.)
 #
-# In our run the largest format, fp32, was the fastest. 4-bit weights are unpacked before each product, and bf16 is fast
-# only if the processor can multiply in it. So measure on the machine that will run the service.
+# In our run the largest format, fp32, was the fastest, because 4-bit weights are unpacked before each product, and our
+# processor has no instructions for bf16. So measure on the machine that will run the service.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Other servers
 #
-# Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. For many
-# users on a GPU there is vLLM, which keeps a base model in memory and picks an adapter for each request, so nothing is
-# merged. These commands are **not run here**. They serve the SmolLM2 that [lesson 12](12_a_real_task.ipynb) tunes live
-# with rank 8, once you have saved it there: `trainer.save_model("adapter")`, and the merged model and tokenizer in
-# `tickets`, as above.
+# Read this when you need it; the commands are not run here. Without Python, people use llama.cpp or Ollama, which need
+# the model as one [GGUF](glossary.md#gguf) file. For many users on a GPU there is
+# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter of one base model.
 #
-# It was tuned with the system message `Bug report to JSON.`, so this is part of what you ship. Without it, SmolLM2's
-# template puts in another one, which is the fault that you have just seen. Ollama adds it by `SYSTEM`; whoever asks the
-# others has to send it.
+# We take the SmolLM2 that [lesson 12](12_a_real_task.ipynb) tunes live. Its system message `Bug report to JSON.` is
+# part of what you ship, because without it SmolLM2's template adds a different one. In Ollama the line `SYSTEM` adds
+# it; with the others each request has to contain it.
 #
 # ```text
-# # llama.cpp: convert, store in about 4.8 bits a weight, serve (needs cmake, a C++ compiler)
-# git clone https://github.com/ggml-org/llama.cpp
-# cmake -S llama.cpp -B llama.cpp/build && cmake --build llama.cpp/build --config Release
-# pip install -r llama.cpp/requirements.txt
-# python llama.cpp/convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
-# llama.cpp/build/bin/llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
-# llama.cpp/build/bin/llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
+# # at the end of lesson 12
+# trainer.model.merge_and_unload().save_pretrained("tickets")
+# tokenizer.save_pretrained("tickets")
 #
-# # Ollama: a file named Modelfile with these three lines
-# #     FROM ./tickets-q4.gguf
-# #     SYSTEM Bug report to JSON.
-# #     PARAMETER temperature 0
-# ollama create tickets -f Modelfile && ollama show tickets --template
-# ollama run tickets "tokio 1.40 hangs on Windows 11"
+# # llama.cpp: the script is in its repository, the programs are on its release page
+# pip install gguf sentencepiece
+# python convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
+# llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
+# llama-server -m tickets-q4.gguf --host 127.0.0.1 --port 8080
 #
-# # vLLM: one base model, adapters chosen by the request's model
-# pip install vllm
-# vllm serve HuggingFaceTB/SmolLM2-135M-Instruct --host 127.0.0.1 --port 8000 \
-#     --enable-lora --max-lora-rank 8 --lora-modules tickets=./adapter
+# # Ollama: a file named Modelfile with the first three lines
+# FROM ./tickets-q4.gguf
+# SYSTEM Bug report to JSON.
+# PARAMETER temperature 0
+# ollama create tickets -f Modelfile && ollama run tickets "tokio 1.40 hangs on Windows 11"
 # ```
 #
-# A test like ours guards them too, and shows whether the template has survived the conversion. By default none of them
-# asks who is calling, so keep them on loopback until something in front of them does.
+# We tried llama.cpp on 24 validation reports. `tickets.gguf` gives the same 24 answers as transformers, but only 4 of
+# them without the system message. `Q4_K_M` shrinks 271 MB to 105, or 6.2 bits a weight. (Larger models get 4.8; the
+# rows of this one are no multiple of 256.) Only 8 answers stay the same, and 34 of 96 fields are right instead of 41.
+# So run your tests after each conversion.
+#
+# By default none of these servers asks who is calling, so keep them on loopback until something in front of them does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## See when the questions change
 #
-# After the release nobody tells you the right answers. So log numbers that need no answer key, and compare each week
-# with the week of the release. If the questions change, which is called [drift](glossary.md#drift), some of these
-# numbers change too.
+# After the release nobody tells you the right answers. But if the questions change, which is called
+# [drift](glossary.md#drift), the *shares of the answers* often change too. `chi2_contingency` compares a week's counts
+# with those of the week of the release. Its *p-value* says how often weeks with the same shares would differ at least
+# this much by chance. We raise an alarm below 0.01, so there is one false alarm in about 100 weeks.
 #
-# Suppose that a new web form strips all backticks from the questions. Our log has the answer to each request and the
-# model's [confidence](glossary.md#confidence), the probability of the likeliest first token, which vLLM and llama.cpp
-# return if you ask for `logprobs`. **Which of the two will show the change?**
-
+# This alarm is a test, and has a power, too. So we take the shares of our two weeks, draw 1,000 pairs of weeks with $n$
+# requests each, and count the alarms. **Are 75 requests a week enough?**
 
 # %%
-def log_of(questions):
-    with torch.no_grad():
-        last = loaded(**prepared(questions)).logits[:, -1]
-    likeliest = last.softmax(-1).amax(-1)
-    return pd.DataFrame({"desk": answers(loaded, questions), "confidence": likeliest})
-
-
-logs = {"release": log_of(held_out.question)}
-logs["new form"] = log_of(held_out.question.str.replace("`", ""))
-weeks = {name: log.desk.value_counts(normalize=True) for name, log in logs.items()}
-weeks = pd.DataFrame(weeks)
-weeks.loc["confidence"] = {name: log.confidence.mean() for name, log in logs.items()}
-print(weeks.round(2).to_string())
+counts = pd.DataFrame({week: log.desk.value_counts() for week, log in logs.items()})
+print(f"{counts.to_string()}\np-value: {chi2_contingency(counts).pvalue:.2f}\n")
+generator = np.random.default_rng(0)
+for n in (75, 250, 380):
+    draws = generator.multinomial(n, counts.T / 75, (1000, 2))  # shares of both weeks
+    rings = np.mean([chi2_contingency(draw).pvalue < 0.01 for draw in draws])
+    print(f"{n} requests a week: the alarm rings in {rings:.0%} of the draws")
 truth = [int((held_out.desk == log.desk.values).sum()) for log in logs.values()]
 print("right of 75, which the service does not know:", truth)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No answer is `unknown` and the model is nearly as confident as before, although it now sends ten questions more to the
-# wrong desk. The *shares of the answers* show the change best, because the desk for everything else gets more. For Rust
-# this is the shortcut of lesson 1, where backticks told the model that a question is about Rust; but Python loses
-# almost as many answers (4 against 6).
+# The new form sends ten questions more to the wrong desk, and no answer is `unknown`. Rust loses six answers, because
+# in lesson 1 the model learned that backticks mean Rust. That explains only part of the shift, as Python loses four.
+# With 75 requests a week you would rarely notice it, with 380 in four of five weeks. So a small service compares
+# months.
 #
-# Give the counts of both weeks to `scipy.stats.chi2_contingency`, and look closer when its p-value falls below, say,
-# 0.01. In weeks of 75 questions this shift may still be chance (p is 0.25); with 250 a week p would be about 0.01. The
-# test shows that something has changed, and not yet that the model is wrong. So label 50 of the new questions by hand,
-# count the right answers, and add them to the regression test.
+# An alarm says that something has changed, and not yet that the model is wrong. So label 50 of the logged questions by
+# hand, count the right answers, and add them to the regression test. (The model's
+# [confidence](glossary.md#confidence), which vLLM and llama.cpp return with `logprobs`, hardly moves: 0.86 to 0.84.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model card
 #
 # A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
-# tested on, and where it fails. It is the folder's `README.md`, and its head is for programs, such as the search of the
-# Hugging Face hub. Choose a license that those of the base model and the data allow.
+# tested on, and where it fails. It is the folder's `README.md`, and its head is for the search of the Hugging Face hub
+# (where our base model is not). Choose a license that those of the base model and the data allow.
 
 # %%
 about = {"license": "mit", "language": "en", "model_name": "desk", "tags": ["lora"]}
@@ -389,7 +397,8 @@ text = f"""---
 - **For:** sorting English questions to the desks {", ".join(DESKS)}.
 - **Not for:** other languages, or answers that nobody can correct.
 - **Data and method:** 120 questions, LoRA, 60 steps, merged in fp32.
-- **Tested:** on 75 held-out questions, {score}. Two `if`s get 66.
+- **Tested:** on held-out questions, {score}.
+  A rule (the word Python, else a backtick for Rust) gets 66.
 - **Weak:** without backticks around code {truth[1]} of the 75 are right.
 """
 ModelCard(text).save(work / "desk" / "README.md")
@@ -402,7 +411,7 @@ print(ModelCard.load(work / "desk" / "README.md").content)
 #   weights after loading.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
 #   drop of over 20 points.
-# - Validate every answer, and log what needs no answer key, above all the shares of the answers.
+# - Validate every answer and log it. The shares of the answers need no answer key, but a few hundred requests.
 #
 # ## Further reading
 #
