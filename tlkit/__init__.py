@@ -10,7 +10,7 @@ _WHERE = {
     "names": ("CONTROL", "ZERO_SHOT"),
     "devices": ("probe",),
     "corpus": ("load_corpus", "pack"),
-    "models": ("BUNDLED", "architecture", "fetched_folder", "generate", "load_model", "meta_model", "save_model"),
+    "models": ("BUNDLED", "architecture", "fetched_folder", "load_model", "meta_model", "save_model"),
     "models.parts": ("find_blocks",),
     "models.groups": ("ParameterGroup", "set_groups"),
     "strategies": ("apply_strategy", "describe", "strategy"),

@@ -70,9 +70,7 @@ def load_corpus(
 
     Raises:
         FileNotFoundError: where there is no such file.
-        ValueError: where a file cannot be read as what it should be, naming file and line, or where there are fewer
-            than ten different documents.
-        OSError: where a file or folder may not be read.
+        ValueError: where a file cannot be read as what it should be, naming file and line; see `read_corpus`, too.
     """
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
@@ -133,9 +131,6 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 
     Returns:
         Token ids, shape (blocks, block_size).
-
-    Raises:
-        ValueError: where there is no text, or not enough for one block of at least two tokens.
     """
     if block_size < 2:
         raise ValueError(f"block_size={block_size}: expected at least 2 tokens")
@@ -180,10 +175,7 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, which a model has learned to read there, else the end.
-
-    None where a tokenizer has neither.
-    """
+    """The tokens that open a document: those before every text, which a model has learned to read there, else the end."""
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 
@@ -221,9 +213,11 @@ def _python_reference() -> list[str]:
 
 
 def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
-    # Other files of a folder, such as a settings.json, are often none of its texts.
-    kinds, files = (IN_FOLDERS, _files_in(path)) if path.is_dir() else (TEXT_FILES, [path])
-    read = [file for file in files if file.suffix.lower() in kinds]
+    kinds, files = TEXT_FILES, [path]
+    if path.is_dir():  # other files of a folder, such as a settings.json, are often none of its texts
+        kinds, files = IN_FOLDERS, sorted(path.rglob("*"))
+        files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
+    read = [file for file in files if file.suffix.lower() in kinds and not file.is_dir()]
     if not read:
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
     for file in read:
@@ -231,19 +225,6 @@ def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> It
             yield from _read_column(file, text_column, ignore_keys)
         else:
             yield from (paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(file)))
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """In an order that depends on their names alone."""
-
-    def stop(error: OSError) -> None:
-        raise error
-
-    files = []
-    for here, folders, names in os.walk(folder, onerror=stop):  # links to folders are not followed: they may go round
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        files += [Path(here) / name for name in names if not name.startswith(".")]
-    return sorted(files, key=lambda file: file.relative_to(folder).parts)
 
 
 def _bundled(name: str) -> Iterator[str]:

@@ -12,13 +12,7 @@ BLOCK = 64  # weights that share a scale; the scales are quantised again, in blo
 
 
 def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
-    """Put 4-bit layers in place of all linear ones; embeddings, norms, biases, routers, head and 4-bit layers stay.
-
-    Raises:
-        ValueError: where bitsandbytes is missing, or where there is no linear layer.
-
-    Source: Dettmers et al. 2023, QLoRA.
-    """
+    """Put 4-bit layers in place of all linear ones of the blocks. Source: Dettmers et al. 2023, QLoRA."""
     bitsandbytes = _bitsandbytes()
     linear = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
@@ -52,10 +46,7 @@ def restore_linear_layers(blocks: nn.ModuleList) -> None:
 
 
 def four_bit_config(kind: type) -> type:
-    """A configuration of peft that also writes into `adapter_config.json` that the base model is in 4 bits.
-
-    Without that, the adapter would be loaded beside other weights than those it was trained with.
-    """
+    """A configuration of peft whose file also says that the adapter was trained beside weights in 4 bits."""
 
     @dataclass
     class FourBitConfig(kind):

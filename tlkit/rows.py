@@ -10,14 +10,10 @@ ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
 
 
 def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
-    """Read the rows of a file, and refuse those that say more than is used.
+    """Read the rows of a file, and refuse, naming file and row, those that say more than is used.
 
     Yields:
         Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: naming file and row, for what cannot be read, and for a key that is neither used nor ignored.
     """
     readers = {".jsonl": _read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
     if (suffix := path.suffix.lower()) not in readers:
@@ -46,12 +42,7 @@ def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_key
 
 
 def read_text(path: Path) -> str:
-    """Read a file of text, with `\\n` for every line end, and without a byte order mark.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: naming file and line, where it is not UTF-8.
-    """
+    """Read a file in UTF-8, with `\\n` for every line end; ValueError naming file and line where it is no such text."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, or not a file of text")
     try:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 from device_bench import ROUNDINGS, STEPS, largest_gap
+from small_models import generate
 
 from tlkit import training
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.models import generate
 from tlkit.models.generation import PROMPTS, prompt_tokens
 from tlkit.quantization import dequantized
 from tlkit.settings import Plan

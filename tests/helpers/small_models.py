@@ -3,6 +3,8 @@
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
+from tlkit.models import continue_tokens, prompt_tokens
+
 GPT2_WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 WIDE = {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 64}
 GPT = {"n_embd": 32, "n_layer": 3, "n_head": 2, "n_positions": 32}
@@ -46,3 +48,10 @@ def small_model(kind: str, **changes) -> torch.nn.Module:
 def weights_of(model: torch.nn.Module) -> torch.Tensor:
     """All weights in one row."""
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+
+
+def generate(model: torch.nn.Module, tokenizer, prompts: list[str], **settings: float) -> list[str]:
+    """Each prompt and what a model writes behind it; settings as for `continue_tokens`."""
+    encoded = [prompt_tokens(tokenizer, prompt) for prompt in prompts]
+    written = continue_tokens(model, tokenizer, encoded, **settings)
+    return [prompt + one.text for prompt, one in zip(prompts, written, strict=True)]

@@ -115,15 +115,11 @@ def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
 
 
 def refuse_examples(examples: Examples, classes: int | None, name: str = "examples") -> None:
-    """Refuse examples that a model cannot learn from.
+    """Refuse examples that a model cannot learn from, with a ValueError that names the row.
 
     Args:
         classes: how many the model tells apart; None for a language model.
         name: of the examples, for the message.
-
-    Raises:
-        ValueError: naming the row, where it has no label, one that is not its token's, or a class that the model does
-            not have.
     """
     labels, learned = examples.labels, examples.labels != IGNORED
     if examples.classifies != (classes is not None):

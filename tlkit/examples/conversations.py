@@ -64,7 +64,6 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
         ignore_keys: of rows and messages, that may be there all the same; all others are refused.
 
     Raises:
-        FileNotFoundError: where there is no such file.
         ValueError: naming file and row, for what is no conversation, or says more than is used.
     """
     folder = DATA / "answers"

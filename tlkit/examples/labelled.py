@@ -40,11 +40,7 @@ def load_labelled(
         label_column: of the file; texts or whole numbers.
         ignore_keys: other columns that may be there; all others are refused.
 
-    Returns:
-        A corpus whose documents are `Labelled`.
-
     Raises:
-        FileNotFoundError: where there is no such file.
         ValueError: naming file and row, for what is no text with a class, or says more than is used; or where one text
             has two classes, there are fewer than two, or a class has no text to train on.
     """

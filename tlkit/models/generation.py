@@ -13,7 +13,6 @@ from tlkit.examples.answers import end_tokens, rendered, token_ids
 from tlkit.models.adapters import base_model, learns_prompt
 from tlkit.models.parts import evaluation_mode, largest_change, longest_input, rounding
 
-PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
 AT_ONCE = 16  # prompts, where nothing else is said
@@ -25,26 +24,9 @@ NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, Key
 class Continuation:
     """What was written behind one prompt."""
 
-    whole: str  # prompt and continuation, as the tokenizer decodes them together
-    text: str  # the continuation alone
-    tokens: int  # of the continuation, its end token among them
+    text: str
+    tokens: int  # the end token among them
     ended: bool  # whether the model wrote an end token; otherwise the limit of new tokens stopped it
-
-
-def generate(
-    model: nn.Module, tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str] = PROMPTS, **settings: float | None
-) -> list[str]:
-    """Continue each prompt, up to the end-of-text token where the model writes one.
-
-    Args:
-        prompts: each with at least one token.
-        settings: of `continue_tokens`: `new_tokens`, `temperature`, `seed`, `batch_size`.
-
-    Returns:
-        Prompt and continuation, in the order given.
-    """
-    encoded = [prompt_tokens(tokenizer, prompt) for prompt in prompts]
-    return [written.whole for written in continue_tokens(model, tokenizer, encoded, **settings)]
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
@@ -60,11 +42,7 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
-    """The tokens of one message of a user in the model's own chat template, up to where its answer begins.
-
-    Raises:
-        ValueError: where the tokenizer has no chat template, or the template refuses or leaves out a message.
-    """
+    """The tokens of one message of a user in the model's own chat template, up to where its answer begins."""
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it was made to continue texts, not to answer")
     messages = [("system", system)] * bool(system) + [("user", message)]
@@ -85,14 +63,14 @@ def continue_tokens(
     seed: int = 0,
     batch_size: int | None = None,
 ) -> list[Continuation]:
-    """Continue prompts that are tokens already, see `prompt_tokens` and `chat_tokens`.
+    """Let a model go on with prompts that are tokens already, up to an end token where it writes one.
 
     Shorter prompts are padded on the left, where the model writes behind them what it writes behind each alone; with
     other architectures one prompt is continued at a time. A sample is drawn from what the generation settings in the
     model's folder leave of the vocabulary, by default the 50 likeliest tokens.
 
     Args:
-        prompts: token ids, at least one in each.
+        prompts: token ids, see `prompt_tokens` and `chat_tokens`.
         new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.
         seed: of the samples; the random numbers of the program are left as they were.
@@ -127,14 +105,15 @@ def continue_tokens(
 
 
 def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
-    """Of prompt and continuation, what stands up to the first end token behind the prompt."""
+    """Of prompt and continuation, what stands behind the prompt, up to the first end token."""
     last = next((number for number in range(begin, len(row)) if row[number] in ends), None)
     end = len(row) if last is None else last + 1
-    prompt, whole = (tokenizer.decode(row[:place], skip_special_tokens=True) for place in (begin, end))
+    prompt, whole, alone = (
+        tokenizer.decode(ids, skip_special_tokens=True) for ids in (row[:begin], row[:end], row[begin:end])
+    )
     # Decoded alone, a continuation may lose the space that it begins with.
-    alone = tokenizer.decode(row[begin:end], skip_special_tokens=True)
     text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
-    return Continuation(whole, text, end - begin, last is not None)
+    return Continuation(text, end - begin, last is not None)
 
 
 def _together(model: nn.Module, prompts: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:

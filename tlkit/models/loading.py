@@ -57,18 +57,14 @@ def load_model(
 ) -> LoadedModel:
     """Load a model and its tokenizer, and refuse what is not wholly there or cannot be a causal language model.
 
-    A folder that `save_model` or peft wrote for an adapter is loaded with the base model it names, ready to be
-    evaluated. To train on from it, say what becomes of the adapter: nothing else may replace it by accident.
-
     Args:
-        name: a preset, a hub id or a folder; None for `TLKIT_MODEL`, else the bundled model.
+        name: a preset, a hub id or a folder, also one of an adapter; None for `TLKIT_MODEL`, else the bundled model.
         adapter: "merge" makes a trained adapter part of plain weights, for any strategy; "continue" keeps it apart,
             to be trained on by `apply_strategy(model, "lora")` (or "qlora"); None loads it frozen.
         dtype: of the weights in memory.
-        random_init: keep architecture and tokenizer, but draw fresh weights (and no adapter): the control that says
-            what pretraining is worth.
-        classes: None for a causal language model, which goes on with a text. A number for a classifier: the same
-            weights below a new head, which maps the last token's hidden state to so many classes.
+        random_init: draw fresh weights (and no adapter): the control that says what pretraining is worth.
+        classes: None for a causal language model. A number for a classifier: the same weights below a new head, which
+            maps the last token's hidden state to so many classes.
         seed: for the fresh weights, those of a new head among them.
 
     Raises:
@@ -131,11 +127,7 @@ def _auto_class(classes: int | None) -> type:
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The classes of a text, if it has some: in the model's order, where that is a classifier that names its classes.
-
-    Raises:
-        ValueError: where the model names other classes.
-    """
+    """The classes of a text, if it has some: in the model's order, where it names its own; ValueError for others."""
     stored = None if classes is None else stored_classes(with_bases(chosen_model(name), CONFIGURATIONS)[0][1])
     if stored is None:
         return classes
@@ -173,10 +165,7 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
 
 
 def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
-    """Whether a checkpoint holds a head that differs from the embedding, though its configuration says they are tied.
-
-    transformers loads such a head as it is.
-    """
+    """Whether a head differs from the embedding that it is said to be tied to; transformers loads it as it is."""
     if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
         return False
     with torch.device("meta"):

@@ -86,7 +86,7 @@ def _positions(model: nn.Module) -> int | None:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode; afterwards each of its modules is as it was."""
+    """Inside, the model is in training or in evaluation mode (no dropout); afterwards each module is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -97,7 +97,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
 
 
 def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """Inside, the model has no dropout; afterwards each of its modules is in the mode that it was in."""
+    """`mode` for looking at a model."""
     return mode(model, training=False)
 
 

@@ -86,19 +86,13 @@ def distinct_architectures() -> list[str]:
 
 
 def package_folder(name: str) -> Path:
-    """Where the model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things.
-
-    A model is made elsewhere and moved there, so that what is there is whole.
-    """
+    """Where the whole model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things."""
     cache = os.environ.get("TLKIT_CACHE", "").strip() or platformdirs.user_cache_dir("tlkit", appauthor=False)
     return Path(cache).expanduser().absolute() / "models" / name.replace("/", "--") / "package"
 
 
 def source_of(name: str) -> str:
-    """The folder or hub id that a name stands for.
-
-    A preset's name stands for the model of its package, where that was fetched; a folder of this name is `./name`.
-    """
+    """The folder or hub id that a name stands for: of a preset the model of its package, where that was fetched."""
     if name not in PRESETS:
         return name
     packaged = PRESETS[name].package and package_folder(name)
@@ -116,10 +110,7 @@ def fetched_folder(name: str) -> Path | None:
 
 
 def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[str, Path]]:
-    """Follow an adapter to its base model, and on to whole weights, downloading what is not here.
-
-    Args:
-        files: what is wanted from the hub.
+    """Follow an adapter to its base model, and on to whole weights; `files` are downloaded where they are not here.
 
     Returns:
         For each model, the asked for one first: the name by which others may call it, and its folder here.
@@ -159,11 +150,7 @@ def _portable_name(wanted: str, folder: Path) -> str:
 
 
 def named_base(folder: Path) -> str | None:
-    """The base model that an adapter's folder names: a preset, a hub id or a folder; None for a whole model.
-
-    Raises:
-        ValueError: where there is an adapter beside a whole model, or one that names no base model.
-    """
+    """The base model that an adapter's folder names: a preset, a hub id or a folder; None for a whole model."""
     notes = folder / "adapter_config.json"
     if not notes.is_file():
         return None
@@ -183,13 +170,11 @@ def refuse_other_formats(name: str, path: Path) -> None:
         others = sorted(file for file in path.iterdir() if file.suffix in (".gguf", ".bin", ".pt", ".pth", ".ckpt"))
     if not others:
         return
-    reason = {
-        ".safetensors": "",
-        ".gguf": " GGUF is for llama.cpp, often with rounded weights: take the model that it was made of.",
-    }.get(others[0].suffix, " That may be a pickle, which can run any program: save the model as safetensors.")
+    pickled = " That may be a pickle, which can run any program: save the model as safetensors."
+    reasons = {".gguf": " GGUF is for llama.cpp: take the model that it was made of.", ".safetensors": ""}
     raise ValueError(
         f"model {name!r} is {others[0].name}: expected a folder with config.json, *.safetensors and the files of a "
-        f"tokenizer.{reason}"
+        f"tokenizer.{reasons.get(others[0].suffix, pickled)}"
     )
 
 

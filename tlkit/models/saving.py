@@ -32,7 +32,7 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
 
     Args:
         model: a transformers model, or peft's wrapper; of a strategy, `report.model`.
-        folder: made where it does not exist; files of other kinds in it stay.
+        folder: files of other kinds in it stay.
 
     Raises:
         ValueError: where something would be lost: see `check_save`.
@@ -65,14 +65,7 @@ def _write_notes(model: nn.Module, folder: Path) -> None:
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:
-    """Refuse what `save_model` would refuse; ask before training.
-
-    Raises:
-        ValueError: where the folder holds the base model that an adapter needs, or a model of the other kind (an
-            adapter beside whole weights: neither could be told from the other), or has the name of a preset; where
-            weights were trained that an adapter's file leaves out; where adapters are left in a model without peft's
-            wrapper.
-    """
+    """Refuse, before training, what could not be saved or would be lost, with a ValueError that says what."""
     folder, added, is_adapter = Path(folder), adapter_names(model), hasattr(model, "get_base_model")
     if str(folder) in PRESETS:
         raise ValueError(f"{str(folder)!r} names a preset wherever a model is asked for: name another folder")
@@ -125,7 +118,7 @@ def _named_classes(config: dict) -> tuple[str, ...] | None:
 
 
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
-    """The base model, which is changed, with an adapter in it: peft's wrapper around it, or merged the model.
+    """Put the adapter of a folder into its base model: peft's wrapper around it, or merged the model.
 
     Args:
         name: of the model that was asked for, for messages.

@@ -10,7 +10,7 @@ import pytest
 import torch
 from peft import AutoPeftModelForCausalLM, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from small_models import small_model
+from small_models import generate, small_model
 from transformers import AutoModelForCausalLM
 
 from tlkit.corpus import load_corpus
@@ -19,7 +19,6 @@ from tlkit.models import (
     BUNDLED,
     architecture,
     check_save,
-    generate,
     load_model,
     save_model,
 )

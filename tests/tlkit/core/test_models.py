@@ -9,6 +9,7 @@ import huggingface_hub.constants
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from small_models import generate
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -16,7 +17,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
-from tlkit.models import BUNDLED, generate, load_model, meta_model, save_model
+from tlkit.models import BUNDLED, load_model, meta_model, save_model
 from tlkit.models.checks import refuse_sight_of_the_future
 from tlkit.models.parts import evaluation_mode, largest_change, logits_of, longest_input, rounding
 

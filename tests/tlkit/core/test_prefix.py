@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, small_model
+from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, generate, small_model
 
 from tlkit.losses import summed_loss
-from tlkit.models import generate, load_model
+from tlkit.models import load_model
 from tlkit.models.parts import find_blocks
 from tlkit.models.prefix import cached_prefix, frozen_blocks
 from tlkit.settings import Plan

@@ -163,7 +163,7 @@ def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks):
 
 
 def written(text: str, ended: bool = True) -> Continuation:
-    return Continuation(text, text, len(text.split()), ended)
+    return Continuation(text, len(text.split()), ended)
 
 
 def asked(completion: str) -> Conversation:

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 import torch
-from small_models import weights_of
+from small_models import generate, weights_of
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tlkit.devices import probe
@@ -18,7 +18,7 @@ from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_wi
 from tlkit.fitting.ladder import LADDER
 from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import generate, load_model
+from tlkit.models import load_model
 from tlkit.models.adapters import base_model
 from tlkit.models.parts import find_blocks
 from tlkit.quantization import tensors_of
