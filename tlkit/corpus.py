@@ -175,7 +175,7 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, which a model has learned to read there, else the end."""
+    """The tokens that open a document: those before every text, which a model has learned to read, else the end."""
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 

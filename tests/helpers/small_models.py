@@ -50,6 +50,15 @@ def weights_of(model: torch.nn.Module) -> torch.Tensor:
     return torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
 
 
+@torch.no_grad()
+def greedy(model: torch.nn.Module, ids: list[int], count: int) -> list[int]:
+    """One token after the other, each the likeliest after all before it: nothing padded, nothing cached."""
+    row = torch.tensor([ids])
+    for _ in range(count):
+        row = torch.cat([row, model.eval()(input_ids=row, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    return row[0, len(ids) :].tolist()
+
+
 def generate(model: torch.nn.Module, tokenizer, prompts: list[str], **settings: float) -> list[str]:
     """Each prompt and what a model writes behind it; settings as for `continue_tokens`."""
     encoded = [prompt_tokens(tokenizer, prompt) for prompt in prompts]

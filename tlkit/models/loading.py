@@ -1,10 +1,13 @@
 """Load a causal language model by preset, hub id or folder, and refuse one that did not really load."""
 
 import copy
+import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from peft import PeftConfig, PeftType, get_peft_model
 from safetensors import safe_open
 from torch import nn
 from transformers import (
@@ -19,15 +22,19 @@ from transformers import (
 )
 
 from tlkit.examples import padding_token
-from tlkit.models.adapters import class_head
-from tlkit.models.checks import refuse_partial_load, refuse_sight_of_the_future, refuse_unusable_tokenizer
+from tlkit.models.adapters import base_model, class_head
+from tlkit.models.parts import find_blocks, largest_change, logits_of, longest_input, rounding
 from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, refuse_other_formats, with_bases
-from tlkit.models.saving import stored_classes, with_adapter
-from tlkit.quantization import logical_size
+from tlkit.models.saving import BASE, stored_classes, weights_sha256
+from tlkit.quantization import four_bit_config, logical_size, quantize_linear_layers, restore_linear_layers
 
 # How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
 LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
 CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}  # wanted from the hub
+# Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
+NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
+SENTENCE = "The quick brown fox jumps over the lazy dog."
+PROBE = 40  # tokens of the text in which the future is looked for
 OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -124,6 +131,133 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
 
 def _auto_class(classes: int | None) -> type:
     return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
+
+
+def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
+    """Put the adapter of a folder into its base model: peft's wrapper around it, or merged the model.
+
+    Args:
+        name: of the model that was asked for, for messages.
+        base: the folder of the base model.
+        way: "continue", "merge", or None for a frozen adapter.
+    """
+    refuse_other_formats(name, folder)
+    with one_line_errors(name):
+        # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
+        notes = folder / BASE
+        trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
+        if trained_on and trained_on != weights_sha256(base):
+            raise ValueError(f"its adapter was trained on other weights than those that {base} holds now")
+        settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
+        quantized = settings.pop("base_quantization", None)
+        config = PeftConfig.from_peft_type(**settings)
+        kind = PeftType(config.peft_type).value
+        if way == "continue" and kind != "LORA":
+            raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
+        if way == "merge" and config.is_prompt_learning:
+            raise ValueError(f"its adapter ({kind}) puts vectors before the text, which are merged into no weight")
+        if quantized:
+            quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
+            if way == "merge":
+                restore_linear_layers(find_blocks(model))
+            else:
+                model.is_loaded_in_4bit = True
+                config = four_bit_config(type(config))(**config.to_dict())
+        config.inference_mode, config.base_model_name_or_path = way != "continue", None
+        adapted = get_peft_model(model, config)
+        try:
+            loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
+        except RuntimeError as error:
+            raise ValueError("its adapter does not fit its base model") from error
+    unexpected = loading.unexpected_keys
+    if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
+        unexpected = [key for key in unexpected if key != "prompt_embeddings"]
+    # Some tensors are shared: those that are in the file by another name are there.
+    tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
+    there = {id(tensor) for key, tensor in tensors.items() if key not in absent}
+    missing = [key for key in absent if id(tensors.get(key)) not in there]
+    keys = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
+    refuse_partial_load(name, keys, adapted)
+    adapted.continues_adapter = way == "continue"
+    return _merged(name, adapted) if way == "merge" else adapted
+
+
+def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
+    """Plain weights that compute what the base model computed with its adapter."""
+    ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
+    before = logits_of(adapted, ids)
+    with one_line_errors(name):
+        model = adapted.merge_and_unload(safe_merge=True)
+    change = largest_change(before, logits_of(model, ids))
+    if not change <= rounding(model):
+        raise RuntimeError(
+            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their "
+            "spread): use the adapter as it is"
+        )
+    return model.requires_grad_(True)
+
+
+def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
+    """Refuse a model that its file fits only in part: the worst mistake of the published reports.
+
+    Args:
+        loading: what transformers says about loading it (`output_loading_info=True`).
+
+    Raises:
+        RuntimeError: where weights would stay at their random start, or weights of the file would be left out.
+    """
+    random = sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"])
+    if random:
+        raise RuntimeError(
+            f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
+            f"({', '.join(random[:3])}, …): expected every weight to come from the file"
+        )
+    buffers = {key for key, _ in model.named_buffers()}
+    left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
+    if left_out:
+        raise RuntimeError(
+            f"model {name!r}: {len(left_out)} weights of the file have no place in the model and would be left out "
+            f"({', '.join(left_out[:3])}, …). Is the configuration that of another model?"
+        )
+
+
+def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
+    """Refuse a tokenizer that cannot read, as one without its vocabulary file, or has more tokens than the model."""
+    ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
+    read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
+    if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
+        raise ValueError(
+            f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}. "
+            "Is its vocabulary (tokenizer.json) missing?"
+        )
+    rows = len(model.get_input_embeddings().weight)
+    if len(tokenizer) > rows:
+        raise ValueError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
+
+
+@torch.no_grad()
+def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Change the second token of a text, then its last, and refuse a model whose earlier logits move.
+
+    A masked language model loads as a causal one without a word, reads the token that it is to predict, and has a
+    perplexity near 1. Some models see all of a prefix, others what lies in the same window, so both ends are changed,
+    and the text is longer than a sentence. In a causal model nothing moves at all; only experts that get another
+    number of tokens round differently, by some millionths of the logits' spread.
+    """
+    text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
+    ids = torch.tensor([text[: min(PROBE, longest_input(model) or PROBE)]], device=model.device)
+    logits = logits_of(model, ids)
+    if logits.isnan().any():
+        raise ValueError(f"model {name!r}: its logits are not numbers (NaN): the weights are damaged")
+    for place in (1, ids.shape[1] - 1):
+        changed = ids.clone()
+        changed[0, place] = (ids[0, place] + 1) % len(tokenizer)
+        if largest_change(logits[:, :place], logits_of(model, changed)[:, :place]) > rounding(model):
+            raise ValueError(
+                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another "
+                f"token {place + 1} changes the logits before it. Expected a causal language model; a masked one has "
+                "no perplexity, unless its configuration says is_decoder=true and it was trained so"
+            )
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:

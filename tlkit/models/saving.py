@@ -1,4 +1,4 @@
-"""Save a model so that nothing is lost; load an adapter into its base model, or merge it."""
+"""Save a model so that nothing is lost, and say what a folder holds."""
 
 import hashlib
 import json
@@ -7,16 +7,11 @@ import re
 import tempfile
 from pathlib import Path
 
-import torch
-from peft import PeftConfig, PeftType, get_peft_model
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from tlkit.models.adapters import adapter_names, base_model
-from tlkit.models.checks import refuse_partial_load
-from tlkit.models.parts import find_blocks, largest_change, logits_of, rounding
-from tlkit.models.presets import PRESETS, named_base, one_line_errors, refuse_other_formats, source_of
-from tlkit.quantization import four_bit_config, quantize_linear_layers, restore_linear_layers
+from tlkit.models.presets import PRESETS, named_base, source_of
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
 BASE = "base_model.json"  # which weights an adapter was trained on, where these are in a folder that may be written to
@@ -115,67 +110,3 @@ def _named_classes(config: dict) -> tuple[str, ...] | None:
     classifies = any("Classification" in name for name in config.get("architectures") or ())
     unnamed = all(str(name).startswith("LABEL_") for name in names.values())
     return tuple(names[number] for number in sorted(names)) if classifies and not unnamed else None
-
-
-def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
-    """Put the adapter of a folder into its base model: peft's wrapper around it, or merged the model.
-
-    Args:
-        name: of the model that was asked for, for messages.
-        base: the folder of the base model.
-        way: "continue", "merge", or None for a frozen adapter.
-    """
-    refuse_other_formats(name, folder)
-    with one_line_errors(name):
-        # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
-        notes = folder / BASE
-        trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
-        if trained_on and trained_on != weights_sha256(base):
-            raise ValueError(f"its adapter was trained on other weights than those that {base} holds now")
-        settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
-        quantized = settings.pop("base_quantization", None)
-        config = PeftConfig.from_peft_type(**settings)
-        kind = PeftType(config.peft_type).value
-        if way == "continue" and kind != "LORA":
-            raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
-        if way == "merge" and config.is_prompt_learning:
-            raise ValueError(f"its adapter ({kind}) puts vectors before the text, which are merged into no weight")
-        if quantized:
-            quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
-            if way == "merge":
-                restore_linear_layers(find_blocks(model))
-            else:
-                model.is_loaded_in_4bit = True
-                config = four_bit_config(type(config))(**config.to_dict())
-        config.inference_mode, config.base_model_name_or_path = way != "continue", None
-        adapted = get_peft_model(model, config)
-        try:
-            loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
-        except RuntimeError as error:
-            raise ValueError("its adapter does not fit its base model") from error
-    unexpected = loading.unexpected_keys
-    if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
-        unexpected = [key for key in unexpected if key != "prompt_embeddings"]
-    # Some tensors are shared: those that are in the file by another name are there.
-    tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
-    there = {id(tensor) for key, tensor in tensors.items() if key not in absent}
-    missing = [key for key in absent if id(tensors.get(key)) not in there]
-    keys = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
-    refuse_partial_load(name, keys, adapted)
-    adapted.continues_adapter = way == "continue"
-    return _merged(name, adapted) if way == "merge" else adapted
-
-
-def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
-    """Plain weights that compute what the base model computed with its adapter."""
-    ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
-    before = logits_of(adapted, ids)
-    with one_line_errors(name):
-        model = adapted.merge_and_unload(safe_merge=True)
-    change = largest_change(before, logits_of(model, ids))
-    if not change <= rounding(model):
-        raise RuntimeError(
-            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their "
-            "spread): use the adapter as it is"
-        )
-    return model.requires_grad_(True)

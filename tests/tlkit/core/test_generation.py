@@ -3,13 +3,11 @@
 import copy
 
 import pytest
-import torch
-from small_models import generate, small_model
+from small_models import generate, greedy, small_model
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens, prompt_tokens
-from tlkit.models.parts import logits_of
 
 PROMPT = "The function returns"
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"
@@ -18,14 +16,6 @@ TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endf
 @pytest.fixture
 def tokenizer():
     return AutoTokenizer.from_pretrained(BUNDLED)
-
-
-def greedy(model, ids: list[int], count: int) -> list[int]:
-    """One token after the other, each the likeliest after all before it."""
-    row = torch.tensor([ids])
-    for _ in range(count):
-        row = torch.cat([row, logits_of(model, row)[:, -1:].argmax(-1)], 1)
-    return row[0, len(ids) :].tolist()
 
 
 def test_the_tokens_and_the_reason_are_counted_in_what_was_written(tiny):

@@ -9,7 +9,7 @@ import huggingface_hub.constants
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from small_models import generate
+from small_models import generate, greedy
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
 from tlkit.models import BUNDLED, load_model, meta_model, save_model
-from tlkit.models.checks import refuse_sight_of_the_future
+from tlkit.models.loading import refuse_sight_of_the_future
 from tlkit.models.parts import evaluation_mode, largest_change, logits_of, longest_input, rounding
 
 TEXTS = load_corpus("rust").test[:2]
@@ -59,14 +59,6 @@ def small(kind: str, sizes: dict, **more) -> torch.nn.Module:
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(kind, **(tokens | depth | sizes | more)))
 
 
-def greedy(model: torch.nn.Module, tokenizer, prompt: str, new_tokens: int) -> str:
-    """One token after the other, each the likeliest after all before it: nothing padded, nothing cached."""
-    ids = tokenizer(prompt, add_special_tokens=False, return_tensors="pt")["input_ids"]
-    for _ in range(new_tokens):
-        ids = torch.cat([ids, logits_of(model, ids)[:, -1:].argmax(-1)], 1)
-    return tokenizer.decode(ids[0])
-
-
 @pytest.mark.parametrize("kind", CAUSAL)
 def test_every_causal_architecture_is_loaded_scored_and_continued(kind, tiny, tmp_path):
     sizes, limit = CAUSAL[kind]
@@ -85,7 +77,8 @@ def test_every_causal_architecture_is_loaded_scored_and_continued(kind, tiny, tm
     assert sum(first.document_nats) == pytest.approx(expected, rel=1e-4)  # fp32, in windows of other shapes
     loaded.model.generation_config.eos_token_id = 4095  # random weights are to write to the end
     written = generate(loaded.model, tiny.tokenizer, PROMPTS, new_tokens=4)
-    assert written == [greedy(loaded.model, tiny.tokenizer, prompt, 4) for prompt in PROMPTS]
+    prompts = [tiny.tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
+    assert written == [tiny.tokenizer.decode([*ids, *greedy(loaded.model, ids, 4)]) for ids in prompts]
 
 
 @pytest.mark.parametrize("kind", MASKED)
