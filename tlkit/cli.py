@@ -8,11 +8,10 @@ import sys
 import traceback
 import warnings
 from contextlib import nullcontext, redirect_stdout, suppress
-from functools import partial
 
 from tqdm import tqdm
 
-from tlkit.commands import Outcome, plain
+from tlkit.commands import plain
 from tlkit.commands.doctor import doctor
 from tlkit.commands.evidence import audit, compare, validate
 from tlkit.commands.models import estimate, evaluate, fetch, generate, params
@@ -65,22 +64,17 @@ def _run(arguments: list[str]) -> int:
     command, as_json = COMMANDS[given.pop("command")], given.pop("json")
     settings = settings_of(command, given)
     with redirect_stdout(sys.stderr) if as_json else nullcontext(), warnings.catch_warnings():
-        warnings.showwarning = partial(_warn, command.__name__)
+        # A warning in one line, as an error is, and not in the middle of a progress bar.
+        warnings.showwarning = lambda message, *_: tqdm.write(
+            f"tlkit {command.__name__}: {_on_one_line(str(message))}", file=sys.stderr
+        )
         outcome = command(*settings)
-    _show(outcome, as_json)
+    text = outcome.text
+    if as_json:
+        text = "" if outcome.data is None else json.dumps(plain(outcome.data), indent=2)
+    if text:
+        print(text)
     return outcome.code
-
-
-def _warn(name: str, message: Warning | str, *_: object) -> None:
-    """A warning in one line, as an error is, and not in the middle of a progress bar."""
-    tqdm.write(f"tlkit {name}: {_on_one_line(str(message))}", file=sys.stderr)
-
-
-def _show(outcome: Outcome, as_json: bool) -> None:
-    if as_json and outcome.data is not None:
-        print(json.dumps(plain(outcome.data), indent=2))
-    elif outcome.text and not as_json:
-        print(outcome.text)
 
 
 def _on_one_line(text: str) -> str:

@@ -18,11 +18,7 @@ class CheckpointError(OSError):
 def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:
     """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
 
-    The content goes to `<name>.part` in the same folder, which is then renamed over `path`. Where that fails, `path` is
-    as it was before, and nothing is left beside it.
-
-    Raises:
-        OSError: where the folder or the disk does not allow it, or what else `fill` raises.
+    `fill` writes `<name>.part` in the same folder, which is then renamed over `path`.
     """
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
@@ -40,14 +36,12 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
-    """Keep every other run out of a folder; it is made where there is none.
+    """Keep every other run out of a folder, in this process and others; it is made where there is none.
 
-    The lock belongs to the operating system, so it ends with the process, however that ends. Its file is removed
-    on leaving. The file that a killed run leaves behind locks nothing.
+    The lock belongs to the operating system, so it ends with the process, however that ends.
 
     Raises:
-        CheckpointError: where another run holds the folder, in this process or another, or where nothing can be
-            written there.
+        CheckpointError: where another run holds the folder, or where nothing can be written there.
     """
     lock = FileLock(folder / LOCK, timeout=patience)
     try:

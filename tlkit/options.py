@@ -7,6 +7,7 @@ torch, so that `--help` is there at once.
 import difflib
 import math
 import numbers
+import operator
 import reprlib
 import sys
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from typing import Any, get_args
 
 LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit of their own
 NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
+LIMITS = {"above": operator.gt, "of at least": operator.ge, "of at most": operator.le}
 IN_WORDS = {
     int: "a whole number",
     float: "a number",
@@ -47,7 +49,7 @@ def option(
         at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
         notes: more for the command line: `positional=True`, or `path="file"`, `"new folder"`.
     """
-    limits = {"above": above, "of at least": at_least, "of at most": at_most}
+    limits = dict(zip(LIMITS, (above, at_least, at_most), strict=True))
     return _field(default, {"help": help, "choices": choices, "limits": limits, **notes})
 
 
@@ -85,21 +87,19 @@ def checked(setting: Field, value: object) -> object:
     if value is None and NoneType in get_args(setting.type):
         return None
     kind, choices, converted = kind_of(setting), setting.metadata["choices"], value
+    limits = {word: limit for word, limit in setting.metadata["limits"].items() if limit is not None}
     if isinstance(value, str) and kind is bool:
         converted = {"true": True, "false": False}.get(value, value)
     elif isinstance(value, str) and kind in (int, float, Path) and value:
         with suppress(ValueError):
             converted = kind(value)
-    above, least, most = setting.metadata["limits"].values()
     allowed = is_a(kind, converted) and converted != "" and (not choices or converted in choices)
-    if allowed and is_a(float, converted):
-        largest = LARGEST[kind] if most is None else most
-        allowed = (above is None or converted > above) and (least is None or converted >= least)
-        allowed = allowed and converted <= largest
+    if allowed and kind in LARGEST:
+        bounds = {"of at most": LARGEST[kind]} | limits
+        allowed = all(LIMITS[word](converted, limit) for word, limit in bounds.items())
     if allowed:
         return float(converted) if kind is float else converted
-    limits = {name: limit for name, limit in setting.metadata["limits"].items() if limit not in (None, math.inf)}
-    bounds = " and ".join(f"{name} {limit:,}" for name, limit in limits.items())
+    bounds = " and ".join(f"{word} {limit:,}" for word, limit in limits.items() if limit != math.inf)
     expected = " or ".join(map(str, choices)) or f"{IN_WORDS[kind]} {bounds}".strip()
     raise ValueError(f"{reprlib.repr(value)}: expected {expected}")
 

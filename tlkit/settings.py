@@ -16,22 +16,18 @@ DATA = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1] / "data"
 
 @dataclass(frozen=True)
 class Profile:
-    """How much work a notebook run may do.
-
-    `train_passages` and `test_passages` bound the documents used (None: all), `questions` those of each set that a
-    comparison asks (None: all); `epochs` and `seeds` are what lessons and comparisons use by default. `ci` is made for
-    the bundled model and `real` for a model of a hundred million values on a laptop.
-    """
+    """How much work a notebook run may do, and what lessons and comparisons use by default."""
 
     name: str
-    train_passages: int | None
+    train_passages: int | None  # documents used; None: all
     test_passages: int | None
     epochs: float
     seeds: int
-    questions: int | None = 0
+    questions: int | None = 0  # of each set, that a comparison asks; None: all
 
 
-# The model that `ci` trains can only guess answers: its few questions show the columns, and cost a tenth of a run.
+# `ci` is made for the bundled model, which can only guess answers: its few questions show the columns, and cost a tenth
+# of a run. `real` is for a model of a hundred million values on a laptop.
 PROFILES = {
     "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3, questions=10),
     "real": Profile("real", train_passages=200, test_passages=40, epochs=1, seeds=3, questions=None),
@@ -61,10 +57,9 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, never what it computes.
+    """How a step is carried out, never what it computes: only `precision` rounds differently.
 
-    Only `precision` rounds differently. A model that draws random numbers draws others for smaller micro-batches, see
-    `draws_random_numbers`.
+    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
     """
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
@@ -82,13 +77,8 @@ def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
     """Raise ValueError, with name, value and what was expected, for what is wrong whatever the model and data are."""
     check(config)
     check(plan)
-    check_micro_batch(plan, config.batch_size)
-
-
-def check_micro_batch(plan: Plan, batch_size: int) -> None:
-    """Raise ValueError where a micro-batch is larger than a batch."""
-    if plan.micro_batch_size is not None and plan.micro_batch_size > batch_size:
-        raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={batch_size}")
+    if plan.micro_batch_size is not None and plan.micro_batch_size > config.batch_size:
+        raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={config.batch_size}")
 
 
 def setup(profile: str | None = None, *, threads: int | None = None) -> Profile:
@@ -116,8 +106,7 @@ def setup(profile: str | None = None, *, threads: int | None = None) -> Profile:
     enable_progress_bars()
     # On CPUs with bf16 it asks for a package that would fetch its code from the network; qlora works without.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    # The hundred thousands of objects that the libraries have made stay: the garbage collector need not look at them
-    # again and again, which is most of its time where memory runs out (see `out_of_memory.catch_out_of_memory`).
+    # What the libraries have made stays: the garbage collector need not search it each time that memory runs out.
     gc.collect()
     gc.freeze()
     torch.manual_seed(0)

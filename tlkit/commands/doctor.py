@@ -33,8 +33,9 @@ def doctor() -> Outcome:
     """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
     setup()
     rows = examine()
-    lines = [f"[{row['status']}] {row['check']}: {row['found']}{_mended_by(row['fix'])}" for row in rows]
-    return Outcome(rows, "\n".join(lines), int(any(row["status"] == "FAIL" for row in rows)))
+    shown = [row | {"fix": f". To mend it: {row['fix']}" if row["fix"] else ""} for row in rows]
+    text = "\n".join(map("[{status}] {check}: {found}{fix}".format_map, shown))
+    return Outcome(rows, text, int(any(row["status"] == "FAIL" for row in rows)))
 
 
 def examine() -> list[dict[str, str]]:
@@ -42,15 +43,11 @@ def examine() -> list[dict[str, str]]:
     rows = []
     for name, check in CHECKS.items():
         try:
-            finding = check()
+            status, words, fix = check()
         except (RuntimeError, ValueError, OSError, ImportError, KeyError) as error:
-            finding = ("FAIL", f"{type(error).__name__}: {error}", INSTALL)
-        rows.append(dict(zip(("check", "status", "found", "fix"), (name, *finding), strict=True)))
+            status, words, fix = "FAIL", f"{type(error).__name__}: {error}", INSTALL
+        rows.append({"check": name, "status": status, "found": words, "fix": fix})
     return rows
-
-
-def _mended_by(fix: str) -> str:
-    return f". To mend it: {fix}" if fix else ""
 
 
 def packages() -> Finding:
@@ -100,11 +97,9 @@ def device() -> Finding:
 
 def data() -> Finding:
     """Every file is the one that the lessons were recorded with."""
-    lines = (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()
-    recorded = dict(reversed(line.split(maxsplit=1)) for line in lines)
-    here = {file: (DATA / file).read_bytes() for file in recorded if (DATA / file).is_file()}
-    right = {file for file, content in here.items() if hashlib.sha256(content).hexdigest() == recorded[file]}
-    if changed := [file for file in recorded if file not in right]:
+    lines = [line.split(maxsplit=1) for line in (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()]
+    here = {name: (DATA / name).read_bytes() if (DATA / name).is_file() else b"" for _, name in lines}
+    if changed := [name for recorded, name in lines if hashlib.sha256(here[name]).hexdigest() != recorded]:
         return "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA
     return "OK", f"{len(lines)} files, hashes as recorded", ""
 
@@ -139,12 +134,5 @@ def extras() -> Finding:
     return "OK", ", ".join(OPTIONAL), ""
 
 
-CHECKS = {
-    "packages": packages,
-    "kernel": kernel,
-    "device": device,
-    "data": data,
-    "bundled model": model,
-    "fetched models": fetched_models,
-    "extras": extras,
-}
+CHECKS = {"packages": packages, "kernel": kernel, "device": device, "data": data}
+CHECKS |= {"bundled model": model, "fetched models": fetched_models, "extras": extras}

@@ -1,18 +1,19 @@
 """Commands about one model: fetch it, count its values, estimate a step, evaluate it, let it write."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome, as_columns
-from tlkit.evidence.comparison_settings import ComparisonSettings
+from tlkit.evidence.comparison_settings import ComparisonSettings, DataSettings
 from tlkit.jobs import Job
 from tlkit.options import option, same_option
-from tlkit.settings import Plan, Profile, TrainingConfig, check_micro_batch, setup
+from tlkit.settings import Plan, Profile, TrainingConfig, check_settings_alone, setup
 
 if TYPE_CHECKING:
     from tlkit.corpus import Corpus
+    from tlkit.evidence.tasks import Task
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
 WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
@@ -38,9 +39,7 @@ class EstimateOptions:
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
-    classes: int | None = option(None, "of a classifier; default: a language model", at_least=2)
     optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
-    context: int | None = option(None, "tokens in a window of the evaluation; default: 256, or as in train", at_least=2)
     device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
 
 
@@ -59,18 +58,12 @@ class EvaluateOptions:
 
 
 @dataclass(frozen=True)
-class DataOptions:
+class DataOptions(DataSettings):
     """What is learned, and how it is scored; train and evaluate score the same documents"""
 
-    task: str = same_option(ComparisonSettings, "task", "text")
-    corpus: str | None = same_option(ComparisonSettings, "corpus", None)
-    text_column: str | None = same_option(ComparisonSettings, "text_column", None)
-    label_column: str | None = same_option(ComparisonSettings, "label_column", None)
-    ignore_keys: str | None = same_option(ComparisonSettings, "ignore_keys", None)
-    limit: int | None = same_option(ComparisonSettings, "limit", None)
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
-    context: int | None = option(None, "tokens in a window; default: 256, or all that the model reads", at_least=2)
-    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
+    context: int | None = same_option(ComparisonSettings, "context", None)
+    stride: int | None = same_option(ComparisonSettings, "stride", None)
 
 
 @dataclass(frozen=True)
@@ -109,8 +102,7 @@ def params(options: ParamsOptions) -> Outcome:
     from tlkit.models import architecture, chosen_model, meta_model
     from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
-    if options.plugin:
-        load_plugin(options.plugin)
+    load_plugin(options.plugin)
     setup()
     config = architecture(chosen_model(options.model))
     meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
@@ -139,17 +131,15 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     from tlkit.memory import in_units, parse_size
     from tlkit.models import chosen_model, meta_model
     from tlkit.models.parts import longest_input
-    from tlkit.strategies import check_strategy, load_plugin
+    from tlkit.strategies import load_plugin
 
-    if options.plugin:
-        load_plugin(options.plugin)
+    load_plugin(options.plugin)
     setup()
-    check_micro_batch(plan, options.batch_size)
-    check_strategy(options.strategy, options.strategy_option)
+    check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
     budget = parse_size(options.device_memory) if options.device_memory else None
     name = chosen_model(options.model)
-    model = meta_model(name, options.classes)
-    context = options.context or min(WINDOW, longest_input(model) or WINDOW)
+    model = meta_model(name)
+    context = min(WINDOW, longest_input(model) or WINDOW)
     with Job() as job, job.part(f"{name}, {options.strategy}: following a step without contents"):
         needed = estimate_memory(
             name,
@@ -159,7 +149,6 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
             sequence_length=options.sequence_length,
             plan=plan,
             optimizer=options.optimizer,
-            classes=options.classes,
             evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
             **options.strategy_option,
         )
@@ -167,14 +156,28 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     lines = [str(needed), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
         lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
-    figures = {
-        "peak": needed.peak,
-        "phase": needed.phase,
-        **needed.categories,
-        "on top": needed.process_overhead,
-        "fits": fits,
-    }
-    return Outcome(figures, "\n".join(lines), 0 if fits else 1)
+    figures = {"peak": needed.peak, "phase": needed.phase, **needed.categories}
+    return Outcome(figures | {"on top": needed.process_overhead, "fits": fits}, "\n".join(lines), 0 if fits else 1)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """The documents of a task: all, and those that are trained on and scored; of labelled ones the classes' names."""
+
+    task: "Task"
+    profile: Profile
+    whole: "Corpus"
+    used: "Corpus"
+    classes: tuple[str, ...] | None
+
+
+def load_documents(data: DataOptions) -> Documents:
+    """Set the profile up, and read the corpus."""
+    from tlkit.evidence.tasks import TASKS, limited
+
+    profile, task = setup(data.profile), TASKS[data.task]
+    whole = task.load(data)
+    return Documents(task, profile, whole, limited(whole, profile, data.limit), task.classes(whole))
 
 
 def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
@@ -185,56 +188,44 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     from tlkit.devices import probe
     from tlkit.evidence.answering import answer, exact_match, refuse_references
     from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
-    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
+    from tlkit.evidence.tasks import LONGEST_ROW, account, opening_of
     from tlkit.models import agreed_classes, load_model
 
     asked = load_questions(options.questions) if options.questions is not None else ()
-    profile, device, task = setup(data.profile), probe(), TASKS[data.task]
-    whole, corpus, classes = load_documents(data, profile)
+    documents, device = load_documents(data), probe()
+    task, corpus = documents.task, documents.used
     fields = tuple(filter(None, (options.fields or "").split(",")))
     if options.metric and not task.in_chat or fields and not options.metric:
         raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
     refuse_references(corpus.test if fields else (), fields)
-    if classes is not None and asked:
+    if documents.classes is not None and asked:
         raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
-    classes = agreed_classes(options.model, classes)
-    loaded = load_model(options.model, classes=classes and len(classes))
-    window, in_chat = task.window(loaded.model, data.context, data.stride), task.in_chat
+    documents = replace(documents, classes=agreed_classes(options.model, documents.classes))
+    loaded = load_model(options.model, classes=documents.classes and len(documents.classes))
+    model, tokenizer = loaded.model, loaded.tokenizer
+    window = task.window(model, data.context, data.stride)
     if asked:
-        encode_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat)  # refuses before the work is done
-    device.place(loaded.model)
+        encode_questions(model, tokenizer, asked, in_chat=task.in_chat)  # refuses before the work is done
+    device.place(model)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
-        result = task.score(loaded.model, loaded.tokenizer, corpus.test, window, classes, part)
-        measured = task.measure(loaded.model, loaded.tokenizer, corpus.test, profile, classes, part).figures
+        result = task.score(model, tokenizer, corpus.test, window, documents.classes, part)
+        measured = task.measure(model, tokenizer, corpus.test, documents.profile, documents.classes, part).figures
         if options.metric:
             part.step(0, 0, f"answering {len(corpus.test)} questions")
-            measured = measured | exact_match(answer(loaded.model, loaded.tokenizer, corpus.test), fields)
-        answers = None
-        if asked:
-            answers = answer_questions(loaded.model, loaded.tokenizer, asked, in_chat=in_chat, progress=part)
-    counted = account(task, whole, corpus, loaded.tokenizer, window["context"] or LONGEST_ROW)
-    text = "\n".join(
-        [f"{loaded}\n{counted}\n{corpus.name}: {result}", *(f"{name}: {value:.3g}" for name, value in measured.items())]
-    )
-    figures = vars(result) | measured | {"corpus": counted} | opening_of(task, loaded.tokenizer)
-    if answers is None:
-        return Outcome(figures, text)
-    low, high = answers.interval
-    rows = [
-        {"id": one.id, "chosen": chosen, "correct": correct}
-        for one, chosen, correct in zip(asked, answers.chosen, answers.correct, strict=True)
-    ]
-    answered = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high, "answers": rows}
-    return Outcome(figures | {"questions": answered}, f"{text}\n{options.questions}: {answers}")
-
-
-def load_documents(data: DataOptions, profile: Profile) -> tuple["Corpus", "Corpus", tuple[str, ...] | None]:
-    """All documents, those that are trained on and scored, and the classes that all of them have."""
-    from tlkit.evidence.tasks import TASKS, limited
-
-    task = TASKS[data.task]
-    whole = task.load(data)
-    return whole, limited(whole, profile, data.limit), task.classes(whole)
+            measured = measured | exact_match(answer(model, tokenizer, corpus.test), fields)
+        answers = answer_questions(model, tokenizer, asked, in_chat=task.in_chat, progress=part) if asked else None
+    counted = account(task, documents.whole, corpus, tokenizer, window["context"] or LONGEST_ROW)
+    lines = [str(loaded), str(counted), f"{corpus.name}: {result}"]
+    lines += [f"{name}: {value:.3g}" for name, value in measured.items()]
+    figures = vars(result) | measured | {"corpus": counted} | opening_of(task, tokenizer)
+    if answers:
+        marks = zip(asked, answers.chosen, answers.correct, strict=True)
+        rows = [{"id": one.id, "chosen": chosen, "correct": correct} for one, chosen, correct in marks]
+        low, high = answers.interval
+        figures["questions"] = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high}
+        figures["questions"]["answers"] = rows
+        lines.append(f"{options.questions}: {answers}")
+    return Outcome(figures, "\n".join(lines))
 
 
 def fetch(options: FetchOptions) -> Outcome:

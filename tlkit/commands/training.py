@@ -2,32 +2,29 @@
 
 import copy
 import datetime
-from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack, nullcontext
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome
-from tlkit.commands.models import MODEL, STRATEGY, DataOptions, EstimateOptions, load_documents
-from tlkit.commands.run_files import refuse_to_replace, write_run_file
+from tlkit.commands.models import MODEL, STRATEGY, DataOptions, Documents, EstimateOptions, load_documents
+from tlkit.commands.parsing import refuse_to_replace, write_run_file
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.files import lock_folder, reason_of
 from tlkit.jobs import Job
 from tlkit.options import option, option_fields, same_option
-from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 
 if TYPE_CHECKING:
-    import torch
+    from accelerate import Accelerator
+    from torch import nn
 
-    from tlkit.corpus import Corpus
-    from tlkit.devices import Device
-    from tlkit.evaluation import PerplexityResult
-    from tlkit.evidence.tasks import Task
-    from tlkit.examples import Batch
-    from tlkit.strategies import StrategyReport
+    from tlkit import devices, evaluation, examples, strategies, training
+    from tlkit.evidence import expectations
 
-RUN_FILE = "run.yaml"
+RUN_FILE, CHECKPOINTS = "run.yaml", "checkpoints"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
 OF_THIS_CALL = {"output", "resume", "run_file", "sharding"}  # and not of the run: no part of its run file
 
@@ -87,6 +84,30 @@ class TrainPlan(Plan):
     precision: str = same_option(ComparisonSettings, "precision", "fp32")
 
 
+@dataclass
+class _Run:
+    """One training: its settings, in which nothing is left open, and from `_load` on what is trained on what."""
+
+    options: TrainOptions
+    data: DataOptions
+    config: TrainSettings
+    plan: Plan
+    rate_from: str
+    expected: "expectations.Expectations"
+    device: "devices.Device"
+    documents: Documents
+    report: "strategies.StrategyReport | None" = None
+    tokenizer: object = None
+    blocks: "examples.Batch | None" = None
+    validation: "examples.Batch | None" = None
+    settings: dict[str, object] = field(default_factory=dict)  # all of them by name, for run.yaml and the card
+    notes: dict[str, object] = field(default_factory=dict)  # what the result depends on besides
+    before: "evaluation.PerplexityResult | None" = None
+    after: "evaluation.PerplexityResult | None" = None
+    result: "training.TrainingResult | None" = None
+    verdicts: list["expectations.Verdict"] = field(default_factory=list)
+
+
 def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
     """Adapt a model by one strategy and save it.
 
@@ -95,183 +116,142 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
     With --expect the run is judged at its end.
     """
     from tlkit.checkpoints import newest_step
-    from tlkit.devices import probe
-    from tlkit.distributed import joined, train_together
-    from tlkit.evidence.expectations import Seen, expectations_of, judge, memory_watched
-    from tlkit.evidence.gradient_flow import check_gradient_flow
-    from tlkit.evidence.tasks import LONGEST_ROW, TASKS, account, opening_of
-    from tlkit.models import chosen_model
-    from tlkit.models.parts import longest_input
-    from tlkit.reports.model_card import write_card
-    from tlkit.strategies import check_strategy, load_plugin
-    from tlkit.training import steps_per_epoch, total_steps
-    from tlkit.training import train as train_model
+    from tlkit.distributed import joined
 
-    # What can be refused without a model comes first.
-    if options.plugin:
-        load_plugin(options.plugin)
-    check_strategy(options.strategy, options.strategy_option)
-    expected = expectations_of(options.expect)
-    config, rate_from = _with_rate(config, options, data.task)
-    check_settings_alone(config, plan)
-    run_file, checkpoints = options.output / RUN_FILE, options.output / "checkpoints"
-    refuse_to_replace(run_file)
-
-    profile, device, task = setup(data.profile), probe(), TASKS[data.task]
-    whole, corpus, classes = load_documents(data, profile)
-    plan, options = _with_precision(plan, options, device)
-    data = replace(data, profile=profile.name, corpus=corpus.name)
+    run = _settled(options, data, config, plan)
     with ExitStack() as stack:
-        accelerator = stack.enter_context(joined(options.sharding, on_cpu=device.kind == "cpu"))
-        is_main = accelerator is None or accelerator.is_main_process  # which scores, writes and speaks
+        accelerator = stack.enter_context(joined(options.sharding, on_cpu=run.device.kind == "cpu"))
         if options.expect and accelerator:
             raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
-        report, tokenizer, classes = _adapted(options, config.seed, task, classes)
-        model = report.model
-        usual = task.row or LONGEST_ROW
-        length = options.sequence_length or min(usual, longest_input(model) or usual)
-        blocks, validation = task.batch(corpus.train, tokenizer, length, classes), None
-        if config.patience is not None or config.evaluate_every is not None:
-            validation = task.batch(corpus.validation, tokenizer, length, classes)
-        if options.max_steps is not None:
-            config = replace(config, epochs=options.max_steps / steps_per_epoch(len(blocks), config))
-        options = replace(options, model=chosen_model(options.model), sequence_length=blocks.shape[1])
-        documents_used = account(task, whole, corpus, tokenizer, length)
-        settings = _settings(options, data, config, plan)
-        notes = {
-            "documents": str(documents_used),
-            **opening_of(task, tokenizer),
-            **({"doubts": "; ".join(report.doubts)} if report.doubts else {}),
-            "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            "device": f"{device.kind}: {device.name}",
-            "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
-        }
-
-        def score(when: str) -> "PerplexityResult":
-            window = task.window(model, data.context, data.stride)
-            with Job() as job, job.part(when) as part:
-                return task.score(model, tokenizer, corpus.test, window, classes, part)
-
-        if is_main:
-            stack.enter_context(lock_folder(options.output))
-        untrained = copy.deepcopy(model) if expected.checkpoint_reloads else None
-        if options.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
-            device.place(model)
-        before = score("before training") if is_main else None
-        if is_main and not newest_step(checkpoints):  # else that run's file stays until this one has been accepted
-            write_run_file(run_file, settings, notes)
-        problems = check_gradient_flow(report, blocks[:1]).problems if expected.gradients_flow else ()
-        held = stack.enter_context(memory_watched(model, device)) if expected.memory_growth_percent else ()
-        how = {"plan": plan, "validation": validation, "progress": is_main}
-        how |= {"checkpoint_dir": checkpoints, "every": options.checkpoint_every, "resume": options.resume}
-        if accelerator is None:
-            result = train_model(model, blocks, config, **how)
-        else:
-            result = train_together(accelerator, model, blocks, config, sharding=options.sharding, **how)
-        if not is_main:
+        _load(run)
+        if accelerator and not accelerator.is_main_process:  # which scores, writes and speaks
+            _train(run, accelerator)
             return Outcome()
-        reload_problem = ""
-        if untrained is not None:
-            device.place(untrained)
-            train_model(untrained, blocks, config, **how | {"resume": True, "progress": False})
-            reload_problem = _difference(model, untrained, blocks[:4], plan)
-        verdicts = judge(expected, Seen(result.history, result.peak_memory, held, problems, reload_problem))
-        _save_model(model, tokenizer, options.output, total_steps(len(blocks), config))
-        write_run_file(run_file, settings, notes)
-        after = score("after training")
-
-    steps = f"{len(result.history):,}{', stopped early' if result.stopped_early else ''}, {result.seconds:,.0f} seconds"
-    text = _card(
-        report,
-        options.output,
-        corpus,
-        blocks,
-        settings | {"learning_rate": f"{config.learning_rate:g} ({rate_from})"},
-        (before, after),
-        {"steps": steps, **notes},
-    )
-    card = "README.md describes it" if write_card(options.output, text) else "README.md there was kept"
-    weights = ", with weights in bf16 that stay frozen" if options.dtype == "bf16" else ""
-    lines = [
-        str(documents_used),
-        str(report),
-        f"computed in {plan.precision}{weights}",
-        *(f"DOUBT: {doubt}" for doubt in report.doubts),
-        f"before: {before}",
-        f"after:  {after}",
-        f"saved in {options.output}; run.yaml there repeats this run, {card}",
-        *map(str, verdicts),
-    ]
-    figures = {
-        "before": before,
-        "after": after,
-        "output": options.output,
-        "doubts": report.doubts,
-        "corpus": documents_used,
-        "precision": plan.precision,
-        "seconds": result.seconds,
-        "stopped_early": result.stopped_early,
-        "expected": verdicts,
-    }
-    return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
+        stack.enter_context(lock_folder(options.output))
+        untrained = copy.deepcopy(run.report.model) if run.expected.checkpoint_reloads else None
+        if options.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
+            run.device.place(run.report.model)
+        run.before = _score(run, "before training")
+        if not newest_step(options.output / CHECKPOINTS):  # else that run's file stays until this one is accepted
+            write_run_file(options.output / RUN_FILE, run.settings, run.notes)
+        _train(run, accelerator, untrained)
+        _save(run)
+        write_run_file(options.output / RUN_FILE, run.settings, run.notes)
+        run.after = _score(run, "after training")
+    return _outcome(run)
 
 
-def _with_rate(config: TrainSettings, options: TrainOptions, task: str) -> tuple[TrainSettings, str]:
-    """The settings with a learning rate, and where that is from."""
+def _settled(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> _Run:
+    """Settings in which nothing is left open; whatever can be refused without a model is refused here."""
+    from tlkit.devices import probe, settled_precision
+    from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
+    from tlkit.strategies import check_strategy, dtype_of_weights, load_plugin
 
-    if config.learning_rate is not None:
-        return config, "as given"
-    rate = rate_for(options.model, options.strategy, task, config.optimizer)
-    return replace(config, learning_rate=rate.value), rate.source
-
-
-def _with_precision(plan: TrainPlan, options: TrainOptions, device: "Device") -> tuple[Plan, TrainOptions]:
-    """A plan and options in which "auto" is settled, and the type of the weights that follows from it."""
-    from tlkit.devices import settled_precision
-    from tlkit.fitting.estimate import DTYPES
-    from tlkit.strategies import dtype_of_weights
-
+    load_plugin(options.plugin)
+    check_strategy(options.strategy, options.strategy_option)
+    expected, rate_from = expectations_of(options.expect), "as given"
+    if config.learning_rate is None:
+        rate = rate_for(options.model, options.strategy, data.task, config.optimizer)
+        config, rate_from = replace(config, learning_rate=rate.value), rate.source
+    check_settings_alone(config, plan)
+    refuse_to_replace(options.output / RUN_FILE)
+    documents, device = load_documents(data), probe()
     precision = settled_precision(plan.precision, device)
-    in_bf16 = plan.precision == "auto" and DTYPES["bf16"] == dtype_of_weights(options.strategy, precision)
-    dtype = options.dtype or ("bf16" if in_bf16 else "fp32")
-    return Plan(**asdict(plan) | {"precision": precision}), replace(options, dtype=dtype)
+    if options.dtype is None:
+        kept = dtype_of_weights(options.strategy, precision if plan.precision == "auto" else "fp32")
+        options = replace(options, dtype="bf16" if kept.itemsize == 2 else "fp32")
+    plan = Plan(**asdict(plan) | {"precision": precision})
+    data = replace(data, profile=documents.profile.name, corpus=documents.used.name)
+    return _Run(options, data, config, plan, rate_from, expected, device, documents)
 
 
-def _adapted(options: TrainOptions, seed: int, task: "Task", classes: tuple[str, ...] | None) -> tuple:
-    """The model with the strategy applied, its tokenizer, and the names of a classifier's classes in its own order."""
+def _load(run: _Run) -> None:
+    """The model with the strategy applied, and the documents as its tokenizer has them."""
     import torch
 
+    from tlkit import models, strategies
+    from tlkit.evidence.tasks import LONGEST_ROW
     from tlkit.examples.answers import template_of
     from tlkit.fitting.estimate import DTYPES
-    from tlkit.models import agreed_classes, check_save, load_model
-    from tlkit.strategies import apply_strategy
+    from tlkit.models.parts import longest_input
+    from tlkit.training import steps_per_epoch
 
-    classes = agreed_classes(options.model, classes)
-    head = {"classes": classes and len(classes), "seed": seed}
-    loaded = load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
+    options, config, documents, task = run.options, run.config, run.documents, run.documents.task
+    classes = models.agreed_classes(options.model, documents.classes)
+    head = {"classes": classes and len(classes), "seed": config.seed}
+    loaded = models.load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
     if classes is not None:
         loaded.model.config.id2label = dict(enumerate(classes))
         loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}
     if task.in_chat:
         loaded.tokenizer.chat_template = template_of(loaded.tokenizer)  # saved, for the model to be used with
-    torch.manual_seed(seed)  # an adapter's first values
-    report = apply_strategy(loaded.model, options.strategy, **options.strategy_option)
-    check_save(report.model, options.output)
-    return report, loaded.tokenizer, classes
+    torch.manual_seed(config.seed)  # an adapter's first values
+    run.report = strategies.apply_strategy(loaded.model, options.strategy, **options.strategy_option)
+    models.check_save(run.report.model, options.output)
+    run.tokenizer, run.documents = loaded.tokenizer, replace(documents, classes=classes)
+
+    usual = task.row or LONGEST_ROW
+    length = options.sequence_length or min(usual, longest_input(run.report.model) or usual)
+    run.blocks = task.batch(documents.used.train, run.tokenizer, length, classes)
+    if config.patience is not None or config.evaluate_every is not None:
+        run.validation = task.batch(documents.used.validation, run.tokenizer, length, classes)
+    if options.max_steps is not None:
+        run.config = replace(config, epochs=options.max_steps / steps_per_epoch(len(run.blocks), config))
+    run.options = replace(options, model=models.chosen_model(options.model), sequence_length=run.blocks.shape[1])
+    _describe(run, length)
 
 
-def _settings(*used: object) -> dict[str, object]:
-    """Every setting of a run, by name."""
-    return {
-        setting.name: getattr(group, setting.name)
-        for group in used
-        for setting in option_fields(type(group))
-        if setting.name not in OF_THIS_CALL
+def _describe(run: _Run, length: int) -> None:
+    """Every setting of a run by name, and what its result depends on besides."""
+    from tlkit.evidence.tasks import account, opening_of
+
+    for group in (run.options, run.data, run.config, run.plan):
+        names = [setting.name for setting in option_fields(type(group)) if setting.name not in OF_THIS_CALL]
+        run.settings |= {name: getattr(group, name) for name in names}
+    task, whole, used = run.documents.task, run.documents.whole, run.documents.used
+    run.notes = {"documents": account(task, whole, used, run.tokenizer, length)} | opening_of(task, run.tokenizer)
+    if run.report.doubts:
+        run.notes["doubts"] = "; ".join(run.report.doubts)
+    run.notes |= {
+        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "device": f"{run.device.kind}: {run.device.name}",
+        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
     }
 
 
-def _difference(trained: "torch.nn.Module", reloaded: "torch.nn.Module", blocks: "Batch", plan: Plan) -> str:
+def _score(run: _Run, when: str) -> "evaluation.PerplexityResult":
+    task, classes, model = run.documents.task, run.documents.classes, run.report.model
+    window = task.window(model, run.data.context, run.data.stride)
+    with Job() as job, job.part(when) as part:
+        return task.score(model, run.tokenizer, run.documents.used.test, window, classes, part)
+
+
+def _train(run: _Run, accelerator: "Accelerator | None", untrained: "nn.Module | None" = None) -> None:
+    """Train, alone or with other processes, and judge what is expected; a checkpoint is read back into `untrained`."""
+    from tlkit import distributed, training
+    from tlkit.evidence.expectations import Seen, judge, memory_watched
+    from tlkit.evidence.gradient_flow import check_gradient_flow
+
+    options, model, expected = run.options, run.report.model, run.expected
+    problems = check_gradient_flow(run.report, run.blocks[:1]).problems if expected.gradients_flow else ()
+    how = {"plan": run.plan, "validation": run.validation, "checkpoint_dir": options.output / CHECKPOINTS}
+    how |= {"every": options.checkpoint_every, "resume": options.resume, "progress": True}
+    with memory_watched(model, run.device) if expected.memory_growth_percent else nullcontext(()) as held:
+        if accelerator is None:
+            run.result = training.train(model, run.blocks, run.config, **how)
+        else:
+            how |= {"sharding": options.sharding, "progress": accelerator.is_main_process}
+            run.result = distributed.train_together(accelerator, model, run.blocks, run.config, **how)
+    reload_problem = ""
+    if untrained is not None:
+        run.device.place(untrained)
+        training.train(untrained, run.blocks, run.config, **how | {"resume": True, "progress": False})
+        reload_problem = _difference(model, untrained, run.blocks[:4], run.plan)
+    run.verdicts = judge(expected, Seen(run.result.history, run.result.peak_memory, held, problems, reload_problem))
+
+
+def _difference(trained: "nn.Module", reloaded: "nn.Module", blocks: "examples.Batch", plan: Plan) -> str:
     """How a model with the newest checkpoint differs from the trained one; empty where it does not."""
     import torch
 
@@ -284,52 +264,74 @@ def _difference(trained: "torch.nn.Module", reloaded: "torch.nn.Module", blocks:
     return "" if before == after else f"the loss was {before} and is {after}"
 
 
-def _save_model(model: "torch.nn.Module", tokenizer, folder: Path, total: int) -> None:
+def _save(run: _Run) -> None:
     """Save what was trained; where that fails, say what is left of it."""
     from safetensors import SafetensorError
 
     from tlkit.checkpoints import newest_step
     from tlkit.models import save_model
+    from tlkit.training import total_steps
 
+    folder = run.options.output
     try:
-        save_model(model, tokenizer, folder)
+        save_model(run.report.model, run.tokenizer, folder)
     except (OSError, SafetensorError) as error:
+        reached, total = newest_step(folder / CHECKPOINTS), total_steps(len(run.blocks), run.config)
         raise RuntimeError(
-            f"the trained model could not be saved in {folder} ({reason_of(error)}): make "
-            "room, then give the same command with --resume, which goes on from the newest checkpoint, "
-            f"of step {newest_step(folder / 'checkpoints')} of {total}"
+            f"the trained model could not be saved in {folder} ({reason_of(error)}): make room, then give the same "
+            f"command with --resume, which goes on from the newest checkpoint, of step {reached} of {total}"
         ) from error
 
 
-def _card(
-    report: "StrategyReport",
-    folder: Path,
-    corpus: "Corpus",
-    blocks: "Batch",
-    settings: dict[str, object],
-    scores: tuple["PerplexityResult", "PerplexityResult"],
-    notes: dict[str, str],
-) -> str:
-    """The model card of a run."""
+def _outcome(run: _Run) -> Outcome:
+    """Write the card, and say what came of a run."""
+    from tlkit.reports.model_card import write_card
+
+    options, doubts, precision = run.options, run.report.doubts, run.plan.precision
+    written = write_card(options.output, _card(run))
+    card = "README.md describes it" if written else "README.md there was kept"
+    lines = [
+        str(run.notes["documents"]),
+        str(run.report),
+        f"computed in {precision}{', with weights in bf16 that stay frozen' if options.dtype == 'bf16' else ''}",
+        *(f"DOUBT: {doubt}" for doubt in doubts),
+        f"before: {run.before}",
+        f"after:  {run.after}",
+        f"saved in {options.output}; run.yaml there repeats this run, {card}",
+        *map(str, run.verdicts),
+    ]
+    figures = {"before": run.before, "after": run.after, "output": options.output, "doubts": doubts}
+    figures |= {"corpus": run.notes["documents"], "precision": precision, "expected": run.verdicts}
+    figures |= {"seconds": run.result.seconds, "stopped_early": run.result.stopped_early}
+    return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in run.verdicts) else 1)
+
+
+def _card(run: _Run) -> str:
+    """The model card of a run, without what names a place on this machine."""
     from tlkit.examples import as_examples
     from tlkit.models.adapters import base_model
     from tlkit.reports.model_card import OF_TEXT, model_card
 
-    name, elsewhere = Path(corpus.name).name, {"model", "corpus", "context", "stride", "plugin"}
-    command = f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder"
+    corpus, elsewhere = run.documents.used, {"model", "corpus", "context", "stride", "plugin"}
+    name, stopped = Path(corpus.name).name, ", stopped early" if run.result.stopped_early else ""
+    settings = run.settings | {"learning_rate": f"{run.config.learning_rate:g} ({run.rate_from})"}
     return model_card(
-        folder.resolve().name,
-        base_model(report.model).name_or_path,
-        report,
+        run.options.output.resolve().name,
+        base_model(run.report.model).name_or_path,
+        run.report,
         data={
             "corpus": name,
             "licence of the text": OF_TEXT.get(name, "not recorded"),
             "documents trained on": f"{len(corpus.train):,}",
-            "tokens trained on": f"{as_examples(blocks).tokens.numel():,}, in blocks of {blocks.shape[1]}",
+            "tokens trained on": f"{as_examples(run.blocks).tokens.numel():,}, in blocks of {run.blocks.shape[1]}",
             "SHA-256 of all documents": f"`{corpus.sha256}`",
         },
         settings={key: value for key, value in settings.items() if key not in elsewhere},
-        before=scores[0],
-        after=scores[1],
-        provenance={"command": command, **notes},
+        before=run.before,
+        after=run.after,
+        provenance={
+            "command": f"`python -m tlkit train --run-file {RUN_FILE} --output OTHER`, in this folder",
+            "steps": f"{len(run.result.history):,}{stopped}, {run.result.seconds:,.0f} seconds",
+            **run.notes,
+        },
     )

@@ -9,11 +9,8 @@ from tlkit.settings import TrainingConfig
 
 
 @dataclass(frozen=True)
-class ComparisonSettings:
-    """How to compare.
-
-    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a dict.
-    """
+class DataSettings:
+    """What is learned, and from which documents."""
 
     task: str = option(
         "text",
@@ -32,6 +29,15 @@ class ComparisonSettings:
         None, "documents of each split; default: all of a file, and of a bundled corpus as the profile says", at_least=1
     )
     ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
+
+
+@dataclass(frozen=True)
+class ComparisonSettings(DataSettings):
+    """How to compare.
+
+    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a dict.
+    """
+
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
         None,

@@ -1,16 +1,26 @@
-"""From a model as it was loaded to one that trains what a strategy says."""
+"""From a model as it was loaded to one that trains what a strategy says, and a look at whether it does."""
 
 from dataclasses import replace
 
+import torch
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, class_head, in_four_bits, original_module_of, refuse_all_but_continuing
+from tlkit.models.adapters import (
+    adapter_names,
+    base_model,
+    class_head,
+    in_four_bits,
+    original_module_of,
+    refuse_all_but_continuing,
+)
 from tlkit.models.groups import groups_of
-from tlkit.strategies.adapter_probe import check_adapter_takes_part, left_unpacked, passed_over
+from tlkit.models.parts import evaluation_mode, find_blocks, longest_input
+from tlkit.quantization import logical_size
 from tlkit.strategies.peft_methods import ALL
-from tlkit.strategies.plugins import call_strategy
-from tlkit.strategies.registry import FAMILIES, check_strategy
+from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, check_strategy, line_in
 from tlkit.strategies.report import StrategyReport, describe
+
+FEW, MANY = 8, 256  # tokens
 
 
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
@@ -45,16 +55,12 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         )
     model.requires_grad_(False)
     vars(model).pop("parameter_groups", None)  # of a strategy before
-    adapted = call_strategy(strategy, model, options)
-    adapted = model if adapted is None else adapted
-    if not isinstance(adapted, nn.Module):
-        raise ValueError(
-            f"{strategy} returned a {type(adapted).__name__}: expected the model, peft's wrapper around it, or nothing"
-        )
-    if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
-        raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
-    for parameter in _new_head(adapted):  # nothing has made it yet, so every strategy trains it
-        parameter.requires_grad_(True)
+    adapted = _selected(model, strategy, options)
+    replaced = {
+        id(p) for m in adapted.modules() if (old := original_module_of(m)) is not None for p in old.parameters()
+    }
+    for parameter in class_head(adapted):  # nothing has made it yet, so every strategy trains it, or peft's copy of it
+        parameter.requires_grad_(id(parameter) not in replaced)
     report = describe(adapted, strategy)
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
@@ -63,18 +69,89 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
         return report
-    observations = check_adapter_takes_part(adapted, strategy)
-    everywhere = FAMILIES[strategy] == "peft" and options.get("targets", ALL) == ALL
-    if everywhere and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
-        observations = (*passed_over(adapted), *observations)
-    if in_four_bits(adapted):
-        observations = (*left_unpacked(adapted), *observations)
-    return replace(report, observations=observations)
+    everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
+    return replace(report, observations=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
 
 
-def _new_head(model: nn.Module) -> list[nn.Parameter]:
-    """The head of a classifier, or peft's copy of it."""
-    replaced = {
-        id(p) for m in model.modules() if (original := original_module_of(m)) is not None for p in original.parameters()
-    }
-    return [parameter for parameter in class_head(model) if id(parameter) not in replaced]
+def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> nn.Module:
+    """The model, or peft's wrapper around it, as the function of a strategy leaves it."""
+    try:
+        adapted = STRATEGIES[strategy](model, **options)
+    except Exception as error:
+        if FAMILIES[strategy] == "peft" and isinstance(error, ValueError):
+            raise ValueError(f"{strategy}: {error}") from error
+        if FAMILIES[strategy] != OWN or isinstance(error, MemoryError | torch.OutOfMemoryError):
+            raise
+        reason = " ".join(str(error).split())
+        raise ValueError(f"strategy {strategy!r}{line_in(error)}: {type(error).__name__}: {reason}") from error
+    adapted = model if adapted is None else adapted
+    if not isinstance(adapted, nn.Module):
+        raise ValueError(
+            f"{strategy} returned a {type(adapted).__name__}: expected the model, peft's wrapper around it, or nothing"
+        )
+    if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
+        raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
+    return adapted
+
+
+def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
+    """Sentences about matrices of the blocks, often those of experts, that are not adapted or not packed in 4 bits."""
+    blocks, names = find_blocks(adapted.get_base_model()), adapter_names(adapted)
+    added = {id(p) for name, p in adapted.named_parameters() if name in names}
+    weights = {name: p for name, p in blocks.named_parameters() if id(p) not in added}
+    matrices = {name: p for name, p in weights.items() if p.dim() > 1}
+    total, observations = sum(map(logical_size, weights.values())), []
+    whole = {name: p.numel() for name, p in matrices.items() if logical_size(p) == p.numel()}
+    if in_four_bits(adapted) and whole:
+        share = f"{sum(whole.values()) / total:.0%} of the blocks' values"
+        observations.append(f"{share} are not packed in 4 bits ({max(whole, key=whole.get)}, …)")
+    wrapped = [module for module in blocks.modules() if original_module_of(module) is not None]
+    within = {id(parameter) for module in wrapped for parameter in module.parameters()}
+    beside = {name: logical_size(p) for name, p in matrices.items() if id(p) not in within}
+    if everywhere and beside and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
+        share = f"{sum(beside.values()):,} of the blocks' {total:,} values"
+        observations.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
+    return observations
+
+
+def _without_influence(model: nn.Module, strategy: str) -> list[str]:
+    """A sentence where the logits of some tokens do not depend on a part of the adapter.
+
+    Raises:
+        ValueError: where the model cannot be computed any more, or where nothing that was added takes part.
+    """
+    if next(model.parameters()).is_meta:
+        return []
+    kind, names, head = type(base_model(model)).__name__, adapter_names(model), set(map(id, class_head(model)))
+    added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
+    try:  # with many tokens only where few have left something out: not every expert gets one of a few
+        left = _left_out(model, added, FEW) and _left_out(model, added, MANY)
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
+        reason = " ".join(str(error).split())
+        raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
+    if not left:
+        return []
+    if len(left) == len(added):
+        raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
+    values = sum(added[name].numel() for name in left)
+    return [
+        f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
+        "took no part in a pass over a few tokens: the model passes these layers over, or uses their weights directly"
+    ]
+
+
+def _left_out(model: nn.Module, added: dict[str, nn.Parameter], most: int) -> list[str]:
+    """The names of those tensors on which the logits of `most` tokens, or as many as can be read, do not depend."""
+    config, device = model.config.get_text_config(), next(model.parameters()).device
+    length = min(most, longest_input(model) or most)
+    ids = torch.arange(length + 1) % config.vocab_size
+    if config.pad_token_id is not None:
+        ids = ids[ids != config.pad_token_id]
+    with evaluation_mode(model), torch.enable_grad():
+        output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
+        if not output.requires_grad:
+            return list(added)
+        reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
+    return [name for name, gradient in zip(added, reached, strict=True) if gradient is None]

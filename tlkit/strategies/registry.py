@@ -1,11 +1,14 @@
-"""The strategies there are, by name: those of this package, and those that a reader adds."""
+"""The strategies there are, by name: those of this package, and those that a reader adds in a notebook or a file."""
 
+import hashlib
 import inspect
 import math
 import re
+import sys
+import traceback
 import types
 from collections.abc import Callable, Iterable
-from typing import Union, get_args, get_origin
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -19,6 +22,7 @@ STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
 KEPT_IN_MODEL_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft keeps what they train in no other
 RESERVED = ("all", "peft", "classic")
+_of_files: dict[Selector, str] = {}  # of a strategy from a file, the SHA-256 of that file
 
 
 def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
@@ -26,7 +30,7 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
 
     The function is given a model of which everything is frozen. It makes trainable what it wants (`requires_grad_`)
     and returns the model, or nothing; or puts adapters into it and returns peft's wrapper. Parameters behind the model
-    are the strategy's options, and need defaults; where one has a type, its values are checked.
+    are the strategy's options, and need defaults; a value has to be of its default's type.
 
     Args:
         name: letters, digits and underscores, for the command line and for tables.
@@ -39,20 +43,17 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
     def register(select: Selector) -> Selector:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in RESERVED:
             raise ValueError(f"strategy {name!r}: expected a name of small letters, digits and _, none of {RESERVED}")
-        if FAMILIES.get(name, family) != family or family != OWN and name in STRATEGIES:
+        if FAMILIES.get(name, OWN) != OWN:
             raise ValueError(f"strategy {name!r} is there already: choose another name")
-        _refuse_signature(name, select)
+        first, *options = inspect.signature(select).parameters.values() or (None,)
+        if first is None or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
+            raise ValueError(
+                f"strategy {name!r}: expected a function of a model, and defaults for its other parameters"
+            )
         STRATEGIES[name], FAMILIES[name] = select, family
         return select
 
     return register
-
-
-def _refuse_signature(name: str, select: Selector) -> None:
-    """What could not be called with a model and options by their names."""
-    first, *options = inspect.signature(select).parameters.values() or (None,)
-    if first is None or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
-        raise ValueError(f"strategy {name!r}: expected a function of a model, and defaults for its other parameters")
 
 
 def strategies_named(names: Iterable[str] | None) -> list[str]:
@@ -68,7 +69,7 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
     groups = {
         "classic": CLASSIC,
         "peft": [name for name, family in FAMILIES.items() if family == "peft"],
-        "all": [*CLASSIC, *(name for name, family in FAMILIES.items() if name not in CLASSIC and family != "head")],
+        "all": [*CLASSIC, *(name for name, family in FAMILIES.items() if family != "head")],
     }
     chosen = [member for name in (("classic",) if names is None else names) for member in groups.get(name, (name,))]
     return list(dict.fromkeys(chosen))
@@ -86,43 +87,79 @@ def dtype_of_weights(name: str, precision: str) -> torch.dtype:
 
 
 def check_strategy(name: str, options: dict[str, object]) -> None:
-    """Refuse an unknown strategy and options that it does not have, before there is a model.
+    """Refuse an unknown strategy, and options or values that it does not have, before there is a model.
 
     Raises:
         ValueError: naming what was given and what was expected.
     """
-    declared = strategy_options(name)
-    if any(option.kind is option.VAR_KEYWORD for option in declared.values()):
-        declared = {n: o for n, o in declared.items() if o.kind is not o.VAR_KEYWORD}
-        if "method" in declared:  # it hands on what is not its own to the strategy that it is made with
-            method = options.get("method", declared["method"].default)
-            declared |= strategy_options(method) if isinstance(method, str) else {}
-        else:  # it judges what it does not declare
-            options = {name: value for name, value in options.items() if name in declared}
-    if unknown := sorted(set(options) - set(declared)):
-        raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(declared) or 'none'}")
+    defaults = _options_of(name)
+    if name == "qlora" and isinstance(method := options.get("method", defaults["method"]), str):
+        defaults |= _options_of(method)
+    if unknown := sorted(set(options) - set(defaults)):
+        raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(defaults) or 'none'}")
     for option, value in options.items():
-        allowed = _types_of(declared[option])
+        kind = type(defaults[option])
         finite = not isinstance(value, float) or math.isfinite(value)
-        if not finite or allowed and not any(is_a(kind, value) for kind in allowed):
-            words = " or ".join(kind.__name__ for kind in allowed) or "number"
+        if not finite or defaults[option] is not None and not is_a(kind, value):
+            words = "number" if defaults[option] is None else kind.__name__
             raise ValueError(f"{name}: {option}={value!r}: expected a value of type {words}")
 
 
-def strategy_options(name: str) -> dict[str, inspect.Parameter]:
-    """The options of a strategy, with their defaults and types.
-
-    Raises:
-        ValueError: for a name that no strategy has.
-    """
+def _options_of(name: str) -> dict[str, object]:
+    """The options of a strategy, with their defaults."""
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    return dict(list(inspect.signature(STRATEGIES[name], eval_str=True).parameters.items())[1:])
+    _, *options = inspect.signature(STRATEGIES[name]).parameters.values()
+    return {option.name: option.default for option in options if option.kind is not option.VAR_KEYWORD}
 
 
-def _types_of(option: inspect.Parameter) -> tuple[type, ...]:
-    """Those that a value may have; none where its function says nothing that can be checked."""
-    annotation = option.annotation
-    parts = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    kinds = tuple(get_origin(part) or part for part in parts)
-    return kinds if option.annotation is not option.empty and all(isinstance(kind, type) for kind in kinds) else ()
+def load_plugin(path: str | Path | None) -> list[str]:
+    """Run a file of Python in which strategies are defined: a program like any other, so load only what you have read.
+
+    Returns:
+        The names of the strategies that it defines; none without a file.
+
+    Raises:
+        FileNotFoundError: where there is no such file.
+        ValueError: where it cannot be run, or defines no strategy.
+    """
+    if path is None:
+        return []
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
+    source, before = path.read_bytes(), dict(STRATEGIES)
+    module = types.ModuleType(f"plugin_{path.stem}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where a dataclass looks for its own types
+    try:
+        # Compiled here, and not by Python's own loader: that takes an older file of the same second and size from
+        # its cache, and what is run has to be what is hashed.
+        exec(compile(source, str(path), "exec"), vars(module))
+    except (Exception, SystemExit) as error:
+        raise ValueError(f"{path}{line_in(error)}: {type(error).__name__}: {error}") from error
+    added = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
+    if not added:
+        raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
+    _of_files.update(dict.fromkeys(added.values(), hashlib.sha256(source).hexdigest()))
+    return list(added)
+
+
+def sha256_of_own(name: str) -> str | None:
+    """The SHA-256 of the source of a strategy that a reader has added: a run with another source is another run.
+
+    Returns:
+        Of one from a file, that of the whole file. Of one from a notebook, that of its function alone: constants and
+        other functions that it uses are no part of it, so what changes them belongs into a file. None for one of this
+        package.
+    """
+    if FAMILIES.get(name) != OWN:
+        return None
+    select = STRATEGIES[name]
+    return _of_files.get(select) or hashlib.sha256(inspect.getsource(select).encode()).hexdigest()
+
+
+def line_in(error: BaseException) -> str:
+    """The line of the called code, which is one call below the one that caught the error; nothing if it never ran."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f", line {frames[1].lineno}" if len(frames) > 1 else ""

@@ -41,17 +41,16 @@ class StrategyReport:
     @property
     def doubts(self) -> tuple[str, ...]:
         """What looks unlike a choice: traces of layers matched by a piece of their name, and adapters left unused."""
-        blocks = {name: part for name, part in self.components.items() if name.startswith("block ")}
-        whole = [name for name, part in blocks.items() if part.trainable_values == part.total_values]
-        partly = {n: p for n, p in blocks.items() if 0 < p.trainable_values < p.total_values}
-        trainable = any(part.trainable_values for part in blocks.values()) or "adapters" in self.components
-        doubts = []
-        if not trainable and self.trainable_values and self.strategy != "linear_probe":
+        blocks = [part for name, part in self.components.items() if name.startswith("block ")]
+        whole = [part for part in blocks if part.trainable_values == part.total_values]
+        partly = [part for part in blocks if 0 < part.trainable_values < part.total_values]
+        doubts, inside = [], whole or partly or "adapters" in self.components
+        if not inside and self.trainable_values and self.strategy != "linear_probe":
             places = [words for name, words in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
             places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
             doubts.append(f"no block is trainable, only {places}: was every block matched by accident?")
         if whole and partly:
-            values = sum(part.trainable_values for part in partly.values())
+            values = sum(part.trainable_values for part in partly)
             doubts.append(
                 f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
                 "were names matched that several layers share?"
@@ -77,14 +76,17 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     owners = component_of(base)
     components: dict[str, Component] = {}
     for _, parameter in parameters:
-        part, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
-        so_far = components.get(part, Component())
-        components[part] = Component(*map(sum, zip(so_far, (size * trains, size, int(trains), 1), strict=True)))
+        name, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
+        sums = zip(components.get(name, Component()), (size * trains, size, int(trains), 1), strict=True)
+        components[name] = Component(*map(sum, sums))
     if "adapters" in components:  # beside all blocks, and named after them
         components["adapters"] = components.pop("adapters")
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
     trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
-    return StrategyReport(strategy, model, *totals, components, _tying_in_words(base), trainable)
+    tied = "The head has weights of its own."
+    if is_tied(base):
+        tied = "The head is tied to the token embedding: one tensor, frozen or trained together."
+    return StrategyReport(strategy, model, *totals, components, tied, trainable)
 
 
 def component_of(model: nn.Module) -> dict[int, str]:
@@ -107,9 +109,3 @@ def component_of(model: nn.Module) -> dict[int, str]:
         else:
             owners.setdefault(id(parameter), "final norm and others")
     return owners
-
-
-def _tying_in_words(model: nn.Module) -> str:
-    if is_tied(model):
-        return "The head is tied to the token embedding: one tensor, frozen or trained together."
-    return "The head has weights of its own."

@@ -37,20 +37,10 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
     plain, with_norm = (apply_strategy(small_model("llama"), "first_block", norms=n) for n in (False, True))
     assert plain.trainable_values == sum(p.numel() for p in model.model.layers[0].parameters())
     assert with_norm.trainable_values == plain.trainable_values + 32 and plain.strategy == "first_block"
-    check_strategy("first_block", {"share": 0.5})  # of no type, so that it takes any
+    check_strategy("first_block", {"share": 0.5})
     for options, said in (({"norms": 3}, "expected a value of type bool"), ({"n": 1}, "has no option n")):
         with pytest.raises(ValueError, match=said):
             apply_strategy(small_model("llama"), "first_block", **options)
-
-
-def test_a_function_that_takes_any_option_judges_them_itself():
-    @strategy("any_norm")
-    def any_norm(model, bias: bool = False, **options):
-        getattr(model.model, options["which"]).requires_grad_(True)
-
-    assert apply_strategy(small_model("llama"), "any_norm", which="norm").trainable_values == 32
-    with pytest.raises(ValueError, match="expected a value of type bool"):
-        check_strategy("any_norm", {"bias": 3, "which": "norm"})
 
 
 @pytest.mark.parametrize(
