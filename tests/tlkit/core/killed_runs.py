@@ -69,7 +69,8 @@ def in_child(folder: Path, resume: bool, dies_at: int = 0) -> bool:
 
 
 def main(folder: Path, kills: int) -> None:
-    setup(threads=1)  # a forked child must not wait for threads that only its parent has
+    setup()
+    torch.set_num_threads(1)  # a forked child must not wait for threads that only its parent has
     in_child(folder / "whole", resume=False)
     print(json.dumps({"hash": (folder / "whole.hash").read_text()}), flush=True)
     last_call = int((folder / "whole.calls").read_text())

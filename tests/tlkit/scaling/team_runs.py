@@ -85,7 +85,8 @@ def run(strategy: str, plan: Plan, accelerator=None, **options) -> dict:
 def run_together(folder: str) -> None:
     folder = Path(folder)
     warnings.filterwarnings("ignore")
-    setup(threads=1)
+    setup()
+    torch.set_num_threads(1)
     found = {}
     with joined(on_cpu=True) as accelerator:
         for sharding, strategy, plan in CASES:
