@@ -28,14 +28,10 @@ def phase(name: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        error.phase = phase_of(error, name)
+        error.phase = getattr(error, "phase", name)
         raise
 
 
-def phase_of(error: BaseException, otherwise: str = FORWARD) -> str:
-    """The part of a step in which an error arose.
-
-    Args:
-        otherwise: the answer where no step was under way: an evaluation is a forward pass.
-    """
-    return getattr(error, "phase", otherwise)
+def phase_of(error: BaseException) -> str:
+    """The part of a step in which an error arose; where no step was under way, an evaluation is a forward pass."""
+    return getattr(error, "phase", FORWARD)

@@ -56,9 +56,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     model.requires_grad_(False)
     vars(model).pop("parameter_groups", None)  # of a strategy before
     adapted = _selected(model, strategy, options)
-    replaced = {
-        id(p) for m in adapted.modules() if (old := original_module_of(m)) is not None for p in old.parameters()
-    }
+    originals = filter(None, map(original_module_of, adapted.modules()))
+    replaced = {id(parameter) for module in originals for parameter in module.parameters()}
     for parameter in class_head(adapted):  # nothing has made it yet, so every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
     report = describe(adapted, strategy)
@@ -78,7 +77,8 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> nn
     try:
         adapted = STRATEGIES[strategy](model, **options)
     except Exception as error:
-        if FAMILIES[strategy] == "peft" and isinstance(error, ValueError):
+        unnamed = FAMILIES[strategy] == "peft" and not str(error).startswith(strategy)
+        if unnamed and isinstance(error, ValueError):
             raise ValueError(f"{strategy}: {error}") from error
         if FAMILIES[strategy] != OWN or isinstance(error, MemoryError | torch.OutOfMemoryError):
             raise
