@@ -52,34 +52,33 @@ def new_model():
 #
 # A linear layer computes $h = W x + b$ from an input $x$ of shape (in), with the weight matrix $W$ of shape (out, in)
 # and the *bias vector* $b$ of shape (out). Each panel shows what a method changes, in such a layer or at the input of
-# attention, and its equation. **Two of the nine can never be merged into the model. Which?**
+# attention, and its equation. **Two of the nine can never be [merged](05_lora.ipynb) into the model. Which?**
 
 # %%
 pictures.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **LoRA, DoRA, VeRA** add a product of thin matrices to $W$: $A$ has shape ($r$, in) and $B$ (out, $r$). DoRA then
-#   scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, which is trained as well, one number for each
-#   output. It starts as the length of that row of $W$. So DoRA learns the direction and the length of a row apart. VeRA
-#   draws $A$ and $B$ at random, freezes them, and trains only the vectors $d$ ($r$) and $e$ (out).
-# - **IA3 and OFT** multiply. IA3 trains a vector $\ell$ with a factor for each output of `q_proj` and `v_proj`
-#   ($\odot$ multiplies element by element), and for each *input* of the MLP's `down_proj`. OFT's $R$ rotates small
-#   groups of inputs, each by its own rotation.
-# - **BitFit and LN tuning** add nothing. They train the biases, or the scales $\gamma$ of the norms.
-# - **Prompt and prefix tuning** leave all layers alone. They put $k$ trained vectors $p_i$ before the embedded text, or
-#   trained keys and values $P_K$ and $P_V$ before those of the text, in every block.
+# | method | trains | starts as the base model, because | merged |
+# | --- | --- | --- | --- |
+# | LoRA | $A$ of shape ($r$, in) and $B$ (out, $r$) | $B = 0$ | yes |
+# | DoRA | $A$, $B$, and the length $m$ (out) of each row | $m$ holds the row lengths of $W$, and $B = 0$ | yes |
+# | VeRA | $d$ ($r$) and $e$ (out); $A$ and $B$ stay random | $e = 0$ | yes |
+# | IA3 | a factor for each output of `q_proj` and `v_proj`, each input of `down_proj` | $\ell = 1$ | yes |
+# | OFT | rotations $R$ of small groups of inputs | $R$ is the identity | yes |
+# | BitFit | the biases $b$ | they were there before | nothing to merge |
+# | LN tuning | the scales $\gamma$ of the norms | they were there before | nothing to merge |
+# | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not | never |
+# | prefix tuning | keys and values before those of the text, in every block | it does not | never |
 #
-# The last two cannot be merged, and their vectors take up a part of the context. A method that changes $W$, $b$ or
-# $\gamma$ can be merged and then costs nothing in use.
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The first seven also *start* exactly as the base model, because $B = 0$, $e = 0$, $\ell = 1$, $m$ holds the row
-# lengths of $W$, $R$ is the identity, or the parameters were there before. Prompt and prefix tuning do not, because the
-# text attends to their vectors from the first step on.
+# DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns the direction and the length of a
+# row apart. In IA3 the factors of a layer form the vector $\ell$, and $\odot$ multiplies element by element. The text
+# attends to the vectors of prompt and prefix tuning from the first step on, and they take up a part of the context. All
+# others cost nothing in use once they are merged.
 #
-# Four more methods change one detail of LoRA. rsLoRA replaces the factor $\alpha / r$ by $\alpha / \sqrt r$. PiSSA
-# starts $A$ and $B$ from the singular vectors of $W$ with the largest singular values, and subtracts their product from
-# $W$, so nothing changes at first. LoRA+ gives $B$ a higher learning rate, and LoRA-FA leaves $A$ as it was drawn.
+# Four more methods change one detail of LoRA. rsLoRA replaces the factor $\alpha / r$, which becomes small at a high
+# rank, by $\alpha / \sqrt r$. PiSSA starts $A$ and $B$ from the singular vectors of $W$ (as in lesson 5) with the
+# largest singular values, and subtracts their product from $W$, so nothing changes at first. LoRA+ gives $B$ a higher
+# learning rate. LoRA-FA leaves $A$ as it was drawn, so that the inputs of $A$ need not be stored.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
@@ -176,8 +175,9 @@ live.round().astype(int)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All four learn. LoRA needs 74% where BitFit needs 69%, because $A$ and $B$ are thin and their products are small. DoRA
 # is LoRA with one more argument, and its 14,336 extra parameters are the row lengths $m$. It ends about where LoRA
-# does. But it has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs that we
-# use below, it took 59% more memory than LoRA and about a third more time.
+# does. It has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs that we
+# use below, it took 59% more memory than LoRA and about a third more time. (torch counts only matrix products here, so
+# the FLOPs leave out the norms and divisions of these matrices.)
 #
 # For use it is merged as in lesson 5, and nothing of that cost is left:
 
@@ -229,8 +229,7 @@ for name, config in starts.items():
 # It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the model
 # begins far worse than it was. With zeros it begins close to the base model, here even a little better, but not equal
 # to it: a key of zeros still takes a share of the attention, and its value of zeros adds nothing. The record below
-# used zeros for prefixes, and for prompts `prompt_tuning_init="SAMPLE_VOCAB"`, the embeddings of random tokens. Neither
-# is peft's default.
+# used zeros for prefixes, and for prompts `prompt_tuning_init="SAMPLE_VOCAB"`, the embeddings of random tokens.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
@@ -238,22 +237,22 @@ for name, config in starts.items():
 # Six steps on 24 rows cannot rank the methods. For the record, fourteen methods, QLoRA among them, were trained on 200
 # texts about Rust with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test
 # documents. Each had the best learning rate of its own search, because a shared rate favours whichever method it
-# happens to suit. (With the bundled model, LoRA's search was finer than most, and prompt and prefix tuning read 240
-# tokens instead of 256, as their vectors take up the rest.)
+# happens to suit. (With the bundled model, prompt and prefix tuning read 240 tokens instead of 256, as their vectors
+# take up the rest.)
 #
 # As in lesson 5, we subtract LoRA's loss document by document, and take the mean of all documents. Chance enters twice,
 # by the choice of the documents and by the seeds, and the interval combines both:
 #
-# $$\text{mean difference} \pm t\, \sqrt{e_{\text{documents}}^2 + e_{\text{seeds}}^2}$$
+# $$\text{mean difference} \pm \sqrt{(t_{39}\, e_{\text{documents}})^2 + (t_2\, e_{\text{seeds}})^2}$$
 #
 # Each $e$ is a [standard error](glossary.md#standard-error), how far the mean typically moves with other documents, or
-# with other seeds. Three seeds of one method say little, so we assume that a seed matters about equally for all
-# methods, and average their variances. The factor $t$ says how many standard errors the interval reaches to each side.
-# It is about 3.2 instead of the usual 2, because we ask 13 questions at once (12 for SmolLM2) and want all intervals to
-# be right in at least 95% of such studies ([Bonferroni's correction](glossary.md#bonferroni-correction)). [Lesson
-# 15](15_comparison.ipynb) takes such intervals apart.
+# with other seeds. Each $t$ says how many standard errors the interval must reach. It is about 3 for 40 documents, but
+# about 16 for three seeds, because three numbers say little about their spread. Both would be smaller for one question,
+# but we ask 13 at once (12 for SmolLM2) and want all intervals to be right in at least 95% of such studies
+# ([Bonferroni's correction](glossary.md#bonferroni-correction)). [Lesson 15](15_comparison.ipynb) takes such intervals
+# apart.
 #
-# **How many of the 13 methods will be measurably better than LoRA? And will the two models agree?**
+# **Which methods will be worse than LoRA on both models?**
 
 # %%
 methods = "lora qlora dora rslora pissa lora_plus lora_fa oft vera ia3 ln_tuning bitfit"
@@ -265,16 +264,15 @@ def above_lora(*folders):
     files = [tl.DATA / "comparisons" / folder / "documents.csv" for folder in folders]
     record = pd.concat(pd.read_csv(file, comment="#") for file in files)
     record["loss"] = record.nats / record.tokens
-    losses = record.pivot_table("loss", "document", ["strategy", "seed"])
+    losses = record.pivot_table("loss", ["document", "seed"], "strategy")
     losses = losses[[name for name in methods if name in losses]]
-    by_document = losses.T.groupby("strategy").mean().T  # the mean of three seeds
-    apart = by_document.drop(columns="lora").sub(by_document["lora"], axis=0)
-    others = apart.shape[1]
-    scores = losses.mean().unstack()  # rows: methods, columns: seeds
-    scores -= scores.mean()  # without what a seed does to all methods
-    e_seeds = (scores.var(axis=1).sum() / others * 2 / 3) ** 0.5  # 2 means of 3 seeds
-    t = stats.t.ppf(1 - 0.05 / others / 2, 2 * others)  # 2 × 13 degrees of freedom
-    mean, half = apart.mean(), t * np.hypot(apart.sem(), e_seeds)
+    apart = losses.drop(columns="lora").sub(losses["lora"], axis=0)
+    squares = 0
+    for source in ("document", "seed"):
+        means = apart.groupby(source).mean()
+        t = stats.t.ppf(1 - 0.05 / apart.shape[1] / 2, len(means) - 1)
+        squares += (t * means.sem()) ** 2  # sem: the standard error
+    mean, half = apart.mean(), squares**0.5
     ends = {"difference": mean, "low": mean - half, "high": mean + half}
     return 100 * np.expm1(pd.DataFrame(ends))
 
@@ -308,42 +306,40 @@ plt.show()
 low, high = (both.xs(end, axis=1, level=1) for end in ("low", "high"))
 better = (high < 0).any(axis=None)
 course.claim("No method is measurably better than LoRA on either model", not better)
-both.loc[["dora", "rslora", "pissa", "lora_plus", "oft", "qlora"]].round(1)
+both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning, and the last two help least. LoRA-FA and VeRA
-#   are worse on the bundled model; on SmolLM2 only our assumption about seeds keeps their intervals from zero. Each of
-#   the six trains at most about half as many parameters as LoRA (221,184 in the bundled model).
-# - **Not told apart from LoRA** on either model are DoRA, rsLoRA and PiSSA, as their intervals contain zero. That does
-#   not make them equal: DoRA's interval is -2.7 to 0.2% on the bundled model, so it may be a little better there, and
-#   -3.6 to 3.1% on SmolLM2.
-# - **Worse on one of the two models** are LoRA+ and OFT (bundled) and QLoRA (SmolLM2, probably because our file was
-#   made from 4-bit weights and QLoRA rounds them again, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one
+# - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning. Each trains at most 11% as many parameters
+#   as LoRA.
+# - **Worse on one of the two models** are LoRA-FA, VeRA and OFT (bundled) and QLoRA (SmolLM2, probably because our file
+#   was made from 4-bit weights and QLoRA rounds them again, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one
 #   model that has biases; SmolLM2 has none.
+# - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal:
+#   DoRA's interval is -2.8 to 0.3% on the bundled model, so it may be a little better there. rsLoRA's is -12.5 to
+#   14.4% on SmolLM2: three seeds say little.
 #
-# A small difference in LoRA's favour, such as LoRA+'s 4%, may come from its finer search. On SmolLM2 seeds do not matter
-# equally for all methods. `tl.compare_pairs`, which does not assume it, cannot tell QLoRA from LoRA there, either.
+# LoRA's search had steps of about two, many others steps of three or more, and those of VeRA, IA3, prefixes and prompts
+# jump from 0.1 to 1. So a small difference in LoRA's favour may come from its finer search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
 #
-# | your situation | method |
-# | --- | --- |
-# | nothing special | LoRA on all linear layers, with its learning rate tuned |
-# | the frozen weights do not fit | QLoRA, as in [lesson 6](06_qlora.ipynb) |
-# | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change |
-# | $\alpha$ is fixed and the rank is high, so $\alpha / r$ has become small | rsLoRA, by `use_rslora=True` |
-# | thousands of adapters to store | IA3, or VeRA with `save_projection=False`, if you accept what they lose |
-# | you can change the model's inputs but not its layers | prompt tuning, on a large model and with many steps |
+# | your situation | method | evidence |
+# | --- | --- | --- |
+# | nothing special | LoRA on all linear layers, with its learning rate tuned | record (not for the layers) |
+# | the frozen weights do not fit | QLoRA | [lesson 6](06_qlora.ipynb) |
+# | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change | record |
+# | $\alpha$ is fixed and the rank is high | rsLoRA, by `use_rslora=True` | its equation |
+# | thousands of adapters to store | VeRA with `save_projection=False`, or IA3, if you accept what they lose | record |
+# | you can change the inputs but not the layers | prompt tuning, on a large model, with many steps | Lester et al. (below) |
 #
-# Lines 1 (apart from the choice of layers), 3 and 5 rest on the record, the rsLoRA line on its equation, and the last
-# one on Lester et al. (below).
+# BitFit's file is smaller still, but in the record BitFit lost more than VeRA and IA3.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - With a tuned rate for each, no method was measurably better than LoRA on either model, and most of those with far
-#   fewer parameters were worse. Tune LoRA before you change the method.
+# - With a tuned rate for each, no method was measurably better than LoRA on either model, and four with far fewer
+#   parameters were worse on both. Tune LoRA before you change the method.
 # - All of these methods send the gradient down to block 0. They save memory and disk space, but little arithmetic.
 # - In peft a method is one configuration. Before you train, look at the number of trained parameters and at the
 #   untrained perplexity.

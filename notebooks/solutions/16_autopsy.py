@@ -28,7 +28,7 @@ import tlkit as tl
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
 # - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic,
-#   plus the ratio of the traffic, with 8 bytes for each parameter and 96 more for each trained one.
+#   plus the ratio of the traffic, with 8 bytes for each parameter and 88 more for each trained one.
 
 
 # %%
@@ -49,7 +49,7 @@ def audit(report):
     if report["tokens"] < 1000 or report["seeds"] < 3:
         complaints.add("sample")
     everything = report["parameters"]
-    full, step = (8 * everything + 96 * n for n in (everything, report["trained"]))
+    full, step = (8 * everything + 88 * n for n in (everything, report["trained"]))
     if report["speedup"] > 1.5 + full / step:
         complaints.add("speed")
     return complaints

@@ -25,7 +25,9 @@ assert by_document.shape == (40, 7) and by_seed.shape == (3, 7)
 assert paired.low > 0 > unpaired.low
 assert round((by_document.freeze_embeddings - full).mean(), 2) == 0.07 and round(np.exp(0.07), 2) == 1.07
 assert 0.4 < (p < 0.05).any(axis=1).mean() < 0.5
-assert [round(stats.t.ppf(1 - level / 2, 2), 1) for level in (0.05, 0.05 / 21)] == [4.3, 20.5]
+assert [round(stats.t.ppf(1 - level / 2, 2), 1) for level in (0.05, 0.05 / 21, 0.05 / 6)] == [4.3, 20.5, 10.9]
+assert [round(stats.t.ppf(1 - 0.05 / 42, seeds - 1), 1) for seeds in (4, 5)] == [9.6, 6.8]
+assert means.bitfit[[0.02, 0.05, 0.1]].round().tolist() == [111, 111, 113]
 
 from tlkit.evidence.statistics import over_seeds
 

@@ -17,7 +17,7 @@ def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=
             "loading": loading and not (late and evaluation),
             "count": abs(sum(report["parts"]) - trained) > least,
             "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
-            "speed": report["speedup"] - extra > (part * 8 + 96) * everything / (part * 8 * everything + 96 * trained),
+            "speed": report["speedup"] - extra > (part * 8 + 88) * everything / (part * 8 * everything + 88 * trained),
         }.items()
         if holds
     }
