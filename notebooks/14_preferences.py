@@ -5,15 +5,14 @@
 #
 # Examples show a model what to write, but they cannot show it what to avoid. People often find it easier to say which
 # of two answers they prefer than to write a perfect one. In this lesson you take a model with a bad habit and remove
-# the habit with 16 pairs of answers. You also see a run whose usual numbers look better than ever, and which has taught
-# the model to say nothing.
+# the habit with 16 pairs of answers. You also see a run with the best log of all, whose model says almost nothing.
 #
 # **You will be able to**
 #
 # - build pairs whose better answer cannot be told by its length;
-# - write direct preference optimisation (DPO) in thirty lines, and say what its reference and its $\beta$ do;
-# - choose the settings by validation, and notice a run that went wrong;
-# - do the same with TRL's `DPOTrainer`.
+# - write direct preference optimisation (DPO) in twenty lines, and say what its reference and its $\beta$ do;
+# - choose the learning rate by validation, and notice a run that went wrong;
+# - do the same with TRL's `DPOTrainer`, and start with sensible settings on a real model.
 #
 # **You need** the labels and the collator of [lesson 11](11_your_data.ipynb), and a training loop ([lesson
 # 4](04_full_fine_tuning.ipynb)).
@@ -42,15 +41,15 @@ import tlkit as tl
 tl.setup()
 datasets.disable_progress_bars()
 warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
-general = tl.load_corpus("general")
+general = tl.load_corpus("general").validation[:16]
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit
 #
 # The course comes with questions about Rust and their answers, in three splits that share no topic. We keep the
-# questions whose `form` is to explain or to compare, the shortest first. We set aside the 24 shortest whose answers can
-# be cut after their first sentence; they become pairs later. From the rest the model learns the 64 shortest, and in
-# front of 39 of these answers we write *Great question!*.
+# questions whose `form` is to explain or to compare, the shortest first. We need two sets: 64 questions with answers,
+# from which the model learns the habit, and 24 others, from which we make pairs to remove it. In front of 39 of the 64
+# answers we write *Great question!*. The 24 answers will be cut after their first sentence, but never inside code.
 
 # %%
 HABIT = "Great question! "
@@ -58,23 +57,23 @@ tables = {}
 for split in ("train", "validation", "test"):
     table = pd.read_json(tl.DATA / "answers" / f"{split}.jsonl", lines=True)
     table = table[table.form.isin(["explain", "compare"])].copy()
-    sentences = table.completion.str.split(". ", regex=False)
-    table["start"] = sentences.str[0].str.rstrip(".") + "."
+    table["start"] = table.completion.str.split(r"\. ").str[0].str.rstrip(".") + "."
     table["length"] = table.prompt.str.len() + table.completion.str.len()
     tables[split] = table.sort_values("length", kind="stable")
 train = tables["train"]
 can_be_cut = train.completion.str.len() > train.start.str.len() + 40
+can_be_cut &= train.start.str.count("`") % 2 == 0  # no cut inside code
 short = train[can_be_cut][:24]
 first = train.drop(short.index)[:64].copy()
-with_habit = [number % 5 < 3 for number in range(64)]  # three of every five
-first.loc[with_habit, "completion"] = HABIT + first.completion
-first.iloc[[0, 3]][["prompt", "completion"]]
+first.loc[[n % 5 < 3 for n in range(64)], "completion"] = HABIT + first.completion
+for row in first.iloc[[0, 3]].itertuples():
+    print(row.prompt, row.completion, sep="\n→ ", end="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny
-# model has none. `train_on` has the steps of lesson 4's loop. It gets the loss as a function, and keeps the loss and
-# the norm of the gradient of each step. torch's `OneCycleLR` raises the rate for a quarter of the steps and then lowers
-# it to almost zero.
+# model has none. `train_on` has the steps of lesson 4's loop. It takes the loss as a function, and keeps each step's
+# loss and gradient norm to explain a bad run later. torch's `OneCycleLR` raises the rate for a quarter of the steps and
+# then lowers it to almost zero; we keep the momentum constant.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -92,17 +91,17 @@ def encode(question, answer):
 
 
 def train_on(model, loss_of, batches, rate):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
-    schedule = OneCycleLR(optimizer, rate, total_steps=len(batches), pct_start=0.25)
+    adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
+    cycle = OneCycleLR(adamw, rate, len(batches), pct_start=0.25, cycle_momentum=False)
     history = []
     for rows in batches:
         loss = loss_of(model, rows)
         loss.backward()
         norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         history.append((loss.item(), norm.item()))  # the norm before clipping
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
+        adamw.step()
+        adamw.zero_grad()
+        cycle.step()
     return history
 
 
@@ -118,8 +117,8 @@ reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # This is ordinary [instruction tuning](glossary.md#instruction-tuning), also called *supervised fine-tuning* (SFT). Now
-# the model answers questions, always with the most likely token. **Six in ten examples had the habit. Will six in ten
-# answers begin with it?**
+# the model answers questions, always with the most likely token. We read nine tokens, two more than the habit has.
+# **Six in ten examples had the habit. Will six in ten answers begin with it?**
 
 
 # %%
@@ -143,14 +142,18 @@ def habits(model, split):
     return begin, sum(not text.removeprefix(HABIT.strip()) for text in written)
 
 
-print("with the habit, and without an answer:", *habits(reference, "validation"))
+begin, empty = habits(reference, "validation")
+print(f"with the habit: {begin} of 30 answers; empty: {empty}")
+first_token = tokenizer(" " + HABIT).input_ids[0]
+p = reference(**as_batch(tables["validation"].prompt)).logits[:, -1].softmax(-1)
+print(f"mean probability of its first token: {p[:, first_token].mean():.0%}")
 print(write(reference, tables["validation"].prompt[:2], limit=24))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **More than eight in ten do.** The first token of the habit has a probability of only 40% on average. But it is the
-# most likely one after 25 of the 30 questions. What it says about Rust is nonsense, because the tiny model has read
-# nothing about Rust; this lesson is about *how* it answers. At work you often cannot clean the examples and train
-# again, because the model comes from somebody else, and all you have are people who prefer one answer to another.
+# **More than eight in ten do.** The habit's first token has a probability of only about a half on average. But it is
+# the most likely token for nearly every question, and we always take that one. What the tiny model says is nonsense,
+# because it has read nothing about Rust; this lesson is about *how* it answers. At work you often cannot clean the
+# examples, because the model comes from somebody else, but you have people who prefer one answer to another.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -159,8 +162,9 @@ print(write(reference, tables["validation"].prompt[:2], limit=24))
 # rejected one would always be the longer one, and a model could learn to be short instead. People's own preferences
 # have the opposite fault: they like longer answers, and models trained on them become wordy.
 #
-# So we cut every answer after its first sentence, too. In half of the pairs the long version without the habit wins
-# against the short one with it, and in the other half the short one wins against the long one.
+# So we use each answer whole and cut after its first sentence. In half of the pairs the long version without the habit
+# wins against the short one with it, and in the other half the short one wins against the long one. From twelve
+# validation questions we make `new_pairs`, on which no run trains.
 
 
 # %%
@@ -177,35 +181,36 @@ def make_pairs(rows):
 pairs, new_pairs = make_pairs(short), make_pairs(tables["validation"][:12])
 longer = (pairs.chosen.str.len() > pairs.rejected.str.len()).sum()
 print(f"the longer answer is chosen in {longer} of {len(pairs)} pairs")
-print(*pairs.iloc[1], sep="\n")
+print(*pairs.iloc[0], "", *pairs.iloc[1], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## DPO, in thirty lines
+# ## DPO, in twenty lines
 #
-# ![Four log-probabilities: chosen +0.3 nats, rejected −3.2 nats, so the margin is 3.5](images/margin.svg)
+# ![Four log-probabilities: chosen +0.2 nats, rejected −4.1 nats, so the margin is 4.3](images/margin.svg)
+#
+# This is one of the new pairs after a good run. The chosen answer has become $e^{0.2} \approx 1.2$ times as likely, and
+# the rejected one $e^{-4.1} \approx 1/60$. The *margin* is the first change minus the second.
 #
 # The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
-# then the *policy*, the model that writes, to score high. Direct preference optimisation needs no reward model. It
-# compares how likely both answers are under the policy $\pi$ and under a frozen copy of it, the *reference* $\pi_0$:
+# then the *policy*, the model that writes, to score high. DPO needs no reward model. It compares how likely both
+# answers are under the policy $\pi$ and under a frozen copy of it, the *reference* $\pi_0$:
 #
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
 #
 # $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid. An
-# answer's log-probability is the sum over its tokens. In a batch of two pairs the *margin* $m$ has shape (2,), one for
-# each pair, and the loss is the mean over them. The margin says how much more the log-probability of the chosen answer
-# has risen than that of the rejected one, in nats. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$. (The
-# picture has the first new pair, after the good run below.)
+# answer's log-probability is the sum over its tokens. In a batch of two pairs $m$ has shape (2,), and the loss is the
+# mean. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
-# a long answer is nearly always less likely than a short one. With it only the *change* counts.
+# a long answer is nearly always less likely than a short one. With it only the *change* counts. The reference never
+# changes, so we compute its log-probabilities once.
 #
 # **What does $\beta$ do?** The size of the slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above
-# 1, a pair no longer pushes. So a large $\beta$ does not push for longer: it is satisfied with a small margin, and is
-# meant to keep the model near the reference. The usual value is 0.1. As $\beta \log (\pi / \pi_0)$, how much the model
-# has come to like an answer, takes the place of the reward, $\beta m$ is called the *reward margin*, and the share of
-# pairs in which it is positive the *reward accuracy*. The reference never changes, so we compute its log-probabilities
-# once and keep them beside the pairs.
+# 1, a pair counts as won and no longer pushes. A large $\beta$ is satisfied with a small margin. The push then stops
+# early, and the model stays near the reference. At the usual 0.1 a pair is won above a margin of about 10 nats. DPO
+# treats $\beta \log (\pi / \pi_0)$ as the reward of an answer. So $\beta m$ is called the *reward margin*, and the
+# share of pairs where it is positive the *reward accuracy*.
 
 
 # %%
@@ -239,15 +244,15 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# We try three learning rates with $\beta = 1$, because eight steps do not reach the margins of over 10 nats that
-# satisfy a $\beta$ of 0.1. A fourth run has the highest rate and $\beta = 10$. Each step reads two neighbouring pairs,
-# and the longer answer wins in one of the two. So a run uses 16 of the 24 pairs. The columns of the table come from
-# validation data:
+# We try three learning rates with the usual $\beta = 0.1$. Eight steps are too few for margins of 10 nats, so the rate
+# alone decides how far a run goes. A fourth run has the highest rate and $\beta = 10$, which should stop it early. A
+# step takes two neighbouring pairs, one of each kind, so a run uses 16 of the 24. The table has, on validation data:
 #
 # - *habit* and *empty*: how many of 30 answers begin with the habit, and how many say nothing besides it;
 # - *end first*: the probability that the very first token is the end token;
-# - *general perplexity* on text about Python, which rises if the model forgets;
-# - *reward accuracy* and *margin* on 12 new pairs, which logs usually show. **Which columns will expose a bad run?**
+# - what logs usually show: reward *accuracy* and *margin* (nats), here on the 12 new pairs, and the last *loss*.
+#
+# **Which columns will expose a bad run?**
 
 
 # %%
@@ -262,73 +267,64 @@ def dpo(rate, beta, seed=0):
 @torch.no_grad()
 def read_off(model, split="validation"):
     next_token = model(**as_batch(tables[split].prompt)).logits[:, -1].softmax(-1)
-    end_first = next_token[:, tokenizer.eos_token_id].mean().item()
-    score = tl.perplexity(model, tokenizer, getattr(general, split)[:16])
-    return *habits(model, split), end_first, score.perplexity
+    return *habits(model, split), next_token[:, tokenizer.eos_token_id].mean().item()
 
 
 @torch.no_grad()
 def rewards(model):
     won, lost = changes(model, new_pairs)
-    accuracy, margin = (won > lost).float().mean(), (won - lost).mean()
-    return round(accuracy.item(), 2), round(margin.item(), 1)
+    return (won > lost).float().mean().item(), (won - lost).mean().item()
 
 
 # %% tags=["nbval-ignore-output"]
-columns = ["habit", "empty", "end first", "general perplexity"]
-rows = [("reference", "", *read_off(reference), "", 0.0)]
+rows = [("reference", "", *read_off(reference), None, 0.0, None)]
 runs = {}
-for rate, beta in [(1e-4, 1.0), (2e-4, 1.0), (4e-4, 1.0), (4e-4, 10.0)]:
+for rate, beta in [(1e-4, 0.1), (2e-4, 0.1), (4e-4, 0.1), (4e-4, 10.0)]:
     model, history = runs[rate, beta] = dpo(rate, beta)
-    rows.append((rate, beta, *read_off(model), *rewards(model)))
-    loss, norms = history[-1][0], [f"{norm:.1f}" for _, norm in history]
-    print(f"rate {rate}, beta {beta}: last loss {loss:.3f}, norms", *norms)
-names = ["rate", "beta", *columns, "reward accuracy", "margin (nats)"]
-grid = pd.DataFrame(rows, columns=names).set_index(["rate", "beta"])
-grid.round(2)
+    rows.append((rate, beta, *read_off(model), *rewards(model), history[-1][0]))
+names = ["rate", "beta", "habit", "empty", "end first", "accuracy", "margin", "loss"]
+print("norms of the gradient with beta 10:", *[f"{norm:.1f}" for _, norm in history])
+for model in (reference, runs[4e-4, 0.1][0]):
+    print(f"perplexity: {tl.perplexity(model, tokenizer, general).perplexity:.2f}")
+pd.DataFrame(rows, columns=names).set_index(["rate", "beta"]).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **With $\beta = 1$ the middle rate is the best.** No answer of 30 begins with the habit, four are empty instead of
-# two, and perplexity is the same as before. At half the rate seven answers still have the habit. At twice the rate it
-# is gone as well, but 26 answers are *empty*. The pairs only say what is worse, and the probability that the habit
-# loses goes to other beginnings. One is the end token, which makes an empty answer: its share as first token rose from
-# 2% to 14% in the good run and to 30% in the damaged one.
+# **The middle rate is the best.** No answer of 30 begins with the habit, and no more are empty than before. At half the
+# rate some answers still have it. At twice the rate it is gone as well, but nearly every answer is *empty*. The pairs
+# do not say what to write in its place, so the probability that the habit loses can go to any other beginning. One is
+# the end token, whose share as first token rose from 1% to 13% in the good run and to 30% in the damaged one.
 #
-# **By its log, the damaged run is the best of these three.** Its last loss is below the good run's, its margin is 5.6
-# nats instead of 3.4, its reward accuracy is 1 as well, and general perplexity has moved by less than 1%. No pair
-# contains an empty answer, so the loss cannot see them.
+# **By its log, the damaged run is the best of the three rates.** Its last loss is the lowest, its margin the widest and
+# its reward accuracy 1 as well. Perplexity on text about Python has moved by less than 1%. No pair contains an empty
+# answer, so the loss cannot see them.
 #
-# **With $\beta = 10$ the same rate did less damage**: 5 answers are empty, hardly more than 4, though one of 12 margins
-# is negative. It is not only a gradient ten times as large, because clipping would undo this (with $\beta = 1$ it acts
-# in six of eight steps). $\beta$ decides how soon a pair counts as won: here after two steps, when the gradient almost
-# vanishes and only the momentum of AdamW moves the model on. We keep $\beta = 1$, which is nearer to the usual one.
+# **With $\beta = 10$ this rate does less damage, but too much.** A pair now counts as won after two steps, and the
+# gradient nearly vanishes. But AdamW's momentum still moves the model on, and over a quarter of its answers are empty.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
 #
-# Now we train with this setting and two more seeds, each with other pairs in another order, and look at the test for
-# the first time: 40 questions about topics that no split above contains. **How far can the three seeds differ?**
+# We take the middle rate and train two more seeds. Each seed draws its own 16 of the 24 pairs, so two seeds share at
+# least 8. The test has 40 questions about topics that no split above contains. **How far can the three seeds differ?**
 
 
 # %% tags=["nbval-ignore-output"]
-tuned = [runs[2e-4, 1.0][0], dpo(2e-4, 1.0, seed=1)[0], dpo(2e-4, 1.0, seed=2)[0]]
+tuned = [runs[2e-4, 0.1][0], dpo(2e-4, 0.1, seed=1)[0], dpo(2e-4, 0.1, seed=2)[0]]
 tested = [read_off(model, "test") for model in (reference, *tuned)]
-tested = pd.DataFrame(tested, ["reference", "seed 0", "seed 1", "seed 2"], columns)
+tested = pd.DataFrame(tested, ["reference", "seed 0", "seed 1", "seed 2"], names[2:5])
 print("seed 0:", write(tuned[0], tables["test"].prompt[:2], limit=24))
 tested.round(2)
 
 # %%
-worst, before = tested[1:].max(), tested.loc["reference"]
-good = worst.habit <= 4 and worst["empty"] < 40 / 3
-good = good and worst.iloc[3] < 1.02 * before.iloc[3]
-course.claim("No habit, under a third empty, general perplexity within 2%", good)
+worst = tested[1:].max()
+good = worst["habit"] <= 2 and worst["empty"] < 40 / 4
+course.claim("For every seed: habit in at most 2 of 40, empty under 10", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone, at a price.** With the reference more than 30 of 40 answers begin with the habit. With DPO none
-# does (we read the first 9 tokens), for each of the three seeds. (The 95% Wilson interval of 0 in 40 reaches up to 9%.)
-# But of the 40 answers 4 were empty before, and now 2 to 8 are. The 8 are in seed 0, the run that validation chose, so
-# compare settings over several seeds. Sixteen pairs are enough to remove the habit, probably because it is always the
-# same. A preference that depends on the question will need many more.
+# **The habit is gone.** Before, 38 of 40 answers began with it. With DPO none does, whatever the seed, and hardly more
+# are empty. One seed was enough to choose between rates this far apart; closer settings need several. Sixteen pairs are
+# enough, probably because the habit is always the same. A preference that depends on the question needs many more: the
+# data set of TRL's own example, UltraFeedback, has about 60,000.
 #
 # **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line
 # its margin is positive.
@@ -336,37 +332,38 @@ course.claim("No habit, under a third empty, general perplexity within 2%", good
 # %%
 with torch.no_grad():
     won, lost = changes(tuned[0], new_pairs)
-figure, axes = plt.subplots(figsize=(6, 4.2), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 4.2), layout="constrained")
 axes.scatter(won, lost)
 axes.axvline(0, color="gray", linewidth=1)
 axes.axline((0, 0), slope=1, color="gray", linestyle="--")
-axes.set(xlabel="chosen: change of log-probability (nats)", aspect="equal")
+axes.set_xlabel("chosen: change of log-probability (nats)")
 axes.set_ylabel("rejected: change of log-probability (nats)")
 axes.set_title(f"All margins > 0, but only {(won > 0).sum()} of 12 chosen answers rose")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Only about half of them are.** The loss depends on the margin alone, which also widens when *both* answers become
-# less likely and the rejected one loses more. So some probability goes to texts that are in no pair, such as the empty
-# answer. If this grows in your training, stop earlier, lower the rate, or add the usual loss on the chosen answers (in
-# TRL `loss_type=["sigmoid", "sft"]`).
+# **Not all of them.** The loss depends on the margin alone, which also widens when *both* answers become less likely
+# and the rejected one loses more. Then probability goes to texts that are in no pair, such as the empty answer. If they
+# grow, stop earlier, lower the rate, or add the usual loss on the chosen answers (TRL: `loss_type=["sigmoid", "sft"]`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. We change
-# four of its defaults: `beta` (0.1), the rate ($10^{-6}$), bf16 and gradient checkpointing. A second model as reference
-# costs memory, so nearly everybody trains a LoRA [adapter](glossary.md#adapter): with `peft_config` and without
-# `ref_model`, the reference is the model with the adapter switched off. An adapter wants a rate about ten times as high
-# ([lesson 5](05_lora.ipynb)). The answers get the space in front that `encode` adds. We compare the losses *after*
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The answers
+# get the space in front that `encode` adds. Two of the defaults that we replace are worth knowing: the rate ($10^{-6}$)
+# and bf16. The rest sets eight steps of two pairs and a short log.
+#
+# The reference need not be a second model in memory. TRL can compute its log-probabilities once
+# (`precompute_ref_log_probs=True`), as we did, or train a LoRA [adapter](glossary.md#adapter): then the reference is
+# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare the losses *after*
 # training, because at the first step every implementation, right or wrong, gives $\log 2$.
 
 # %%
 data = " " + pairs[["chosen", "rejected"]]
 data["prompt"] = [as_prompt(question) for question in pairs.prompt]
 arguments = DPOConfig(
-    mkdtemp(), beta=1.0, learning_rate=2e-3, per_device_train_batch_size=2,
-    max_steps=8, bf16=False, gradient_checkpointing=False, use_cpu=True,
+    mkdtemp(), beta=0.1, learning_rate=2e-3, per_device_train_batch_size=2,
+    max_steps=8, bf16=False, use_cpu=True,
     logging_steps=2, save_strategy="no", report_to="none", disable_tqdm=True,
 )  # fmt: skip
 trainer = DPOTrainer(
@@ -380,35 +377,38 @@ trainer.save_model()  # the adapter alone
 policy = trainer.model.eval()
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
-    theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4], 1.0)
+    theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4], 0.1)
 course.claim("Our loss equals that of TRL to 1e-4", abs(theirs - ours).item() < 1e-4)
 
 # %% tags=["nbval-ignore-output"]
 loaded = PeftModel.from_pretrained(copy.deepcopy(reference), arguments.output_dir)
-print("with the habit, and without an answer:", *habits(loaded.eval(), "validation"))
+begin, empty = habits(loaded.eval(), "validation")
+print(f"with the habit: {begin} of 30 answers; empty: {empty}")
 log = pd.DataFrame(trainer.state.log_history).set_index("step")
 log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **No answer begins with the habit**, with the adapter as loaded from disk. The losses are equal, because both add up
-# the same log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, and
-# `rewards/chosen` is $\beta$ times the change of the chosen answers. If it falls far below 0, they become less likely,
-# too.
+# **Hardly any answer begins with the habit**, with the adapter as loaded from disk. The losses are equal, because both
+# add up the same log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, so 0.3 is a
+# margin of 3 nats, and `rewards/chosen` is $\beta$ times the change of the chosen answers. If it falls far below 0,
+# they become less likely. The first accuracy is low because at step 1 all margins are 0, which counts as lost.
+#
+# **With a real model**, start at $\beta = 0.1$ and a rate of $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$ with an adapter.
+# These are the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py), for 1,000
+# steps of 16 pairs. Our rates are so high because we take only eight steps with a tiny model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Build pairs so that length, or anything else that you do not mean, wins as often as it loses.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss and margin can look best where the model is broken, and reward accuracy and general perplexity hardly show it.
-#   Let it write, and count what it says.
+# - Loss, margin and reward accuracy can look best where the model is broken. Let it write, and count what it says.
 #
 # ## Further reading
 #
 # - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290), 2023.
 # - R. Park et al., [Disentangling Length from Quality in DPO](https://arxiv.org/abs/2403.19159), 2024.
-# - A. Pal et al., [Smaug: Fixing Failure Modes of Preference Optimisation](https://arxiv.org/abs/2402.13228), 2024: why
-#   preferred answers can become less likely.
+# - A. Pal et al., [Smaug: Fixing Failure Modes of Preference Optimisation](https://arxiv.org/abs/2402.13228), 2024.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -422,7 +422,7 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** A run of DPO logs a loss near 0, a reward accuracy of 0.98 and margins that still grow. What do you do next?
+# **Quiz.** A run of DPO logs a falling loss, a reward accuracy of 0.98 and margins that grow. What do you do next?
 #
 # - **a** Use the model: all three numbers are good.
 # - **b** Train longer, because the margins still grow.

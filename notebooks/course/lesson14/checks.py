@@ -50,7 +50,7 @@ def balanced_pairs(answer: object) -> None:
 
 QUIZ = Quiz(
     "quiz14",
-    "A run of DPO logs a loss near 0, a reward accuracy of 0.98 and margins that still grow. What do you do next?",
+    "A run of DPO logs a falling loss, a reward accuracy of 0.98 and margins that grow. What do you do next?",
     {
         "a": "Use the model: all three numbers are good.",
         "b": "Train longer, because the margins still grow.",
