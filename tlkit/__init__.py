@@ -18,7 +18,7 @@ _WHERE = {
     "examples.conversations": ("load_conversations",),
     "examples.labelled": ("load_labelled",),
     "memory": ("track_memory", "virtual_device"),
-    "training": ("new_state", "train", "training_steps"),
+    "training": ("train", "training_steps"),
     "fitting.estimate": ("estimate_memory",),
     "fitting.fallback": ("train_with_fallback",),
     "evidence.statistics": ("compare_pairs",),

@@ -46,10 +46,6 @@ class Device:
         """Whether there is another memory to go to; a CPU is its own host."""
         return self.kind != "cpu"
 
-    def host(self) -> AbstractContextManager:
-        """Where new tensors lie in the host's memory. A real device's tensors say themselves where they are."""
-        return nullcontext()
-
     def counting(self) -> AbstractContextManager:
         """Inside, tensors are counted; a real device needs no help with that."""
         return nullcontext()
@@ -104,14 +100,16 @@ def probe(kind: str | None = None) -> Device:
     raise RuntimeError(f"{'; '.join(notes)}. {remedy}")
 
 
-def bf16_pays(device: Device) -> bool:
-    """Whether a matrix product under bf16 autocast is faster on `device` than the same product in fp32.
+def bf16_speed(device: Device) -> float:
+    """How many times as fast as in fp32 a matrix product is under bf16 autocast on `device`.
 
     A processor may have instructions for bf16 and still be slower with them, and without them it can be hundreds of
     times slower. So both are measured, once in a process and for some milliseconds. CUDA cards are not measured:
-    those with native bf16 are faster with it.
+    those with native bf16 are faster with it (infinity), the others not (0).
     """
-    return _bf16_speed(device) > 1
+    if device.kind == "cuda":
+        return math.inf if device.native_bf16 else 0.0
+    return _measured_bf16_speed(device.kind, torch.get_num_threads())
 
 
 def settled_precision(asked: str, device: Device) -> str:
@@ -126,14 +124,7 @@ def settled_precision(asked: str, device: Device) -> str:
     """
     if asked != "auto":
         return asked
-    return "bf16" if _bf16_speed(device) >= WORTHWHILE else "fp32"
-
-
-def _bf16_speed(device: Device) -> float:
-    """How many times as fast as in fp32 a product is; of a CUDA card only whether bf16 pays: infinity or 0."""
-    if device.kind == "cuda":
-        return math.inf if device.native_bf16 else 0.0
-    return _measured_bf16_speed(device.kind, torch.get_num_threads())
+    return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
 
 
 def _try_out(kind: str) -> str | None:

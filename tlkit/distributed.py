@@ -11,9 +11,9 @@ import copy
 import datetime
 import math
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -30,19 +30,16 @@ from tlkit.models.adapters import base_model, in_four_bits
 from tlkit.models.groups import in_phases
 from tlkit.models.parts import evaluation_mode, find_blocks
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import StepRecord, TrainingState, prepare, refuse_not_finite
+from tlkit.steps import TrainingState, prepare
 from tlkit.training import (
-    RunLog,
     TrainingResult,
-    batch_at,
     check_settings,
     checkpoints_of,
-    learning_rate_factor,
     plan_of_scoring,
     restore,
     run_steps,
     save,
-    total_steps,
+    training_steps,
 )
 
 TIMEOUT = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
@@ -125,29 +122,22 @@ def train_together(
     checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
-    state = _WholeState(trained, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed)
-    state.saves = is_main = accelerator.is_main_process
-    log, scoring = RunLog(), plan_of_scoring(plan, config)
-
-    def score() -> float:
-        return _mean_loss(accelerator, loss, validation, scoring)
-
+    is_main, scoring = accelerator.is_main_process, plan_of_scoring(plan, config)
+    state = _WholeState(trained, config, saves=is_main)
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
-            restore(checkpoints, state, log)
+            restore(checkpoints, state)
         _refuse_other_steps(accelerator, state, checkpoint_dir)
         state.apply_plan(plan)
         with reported(progress, "training") as progress:
             result = run_steps(
-                _steps(accelerator, loss, state, blocks, config),
+                training_steps(state, blocks, partial(_accumulate_share, accelerator, loss)),
                 state,
                 len(blocks),
-                config,
-                log,
-                score=None if validation is None else score,
+                score=None if validation is None else lambda: _mean_loss(accelerator, loss, validation, scoring),
                 # What FSDP keeps in parts is gathered from all; the first one writes it.
-                save=checkpoints and (lambda: save(checkpoints, state, log) if is_main else state.tensors()),
+                save=checkpoints and (lambda: save(checkpoints, state) if is_main else state.tensors()),
                 every=every,
                 progress=progress,
                 count_memory=False,
@@ -173,34 +163,22 @@ def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[
     return passes + [(batch[:1], 0.0)] * (math.ceil(most / (rows or most)) - len(passes))
 
 
-def _steps(
-    accelerator: Accelerator, loss: nn.Module, state: TrainingState, blocks: Batch, config: TrainingConfig
-) -> Iterator[StepRecord]:
-    """`training_steps`, but each process takes its share of a batch, and what they have is added up."""
-    size, rank, total = accelerator.num_processes, accelerator.process_index, total_steps(len(blocks), config)
-    while state.step < total:
-        started = time.perf_counter()
-        torch.manual_seed((state.seed * 1_000_003 + state.step) * size + rank)
-        batch = batch_at(state.step, blocks, config)
-        rate = config.learning_rate * learning_rate_factor(state.step, total, config)
-        prepare(state.model, state.plan)
-
-        labels, losses = labels_in(batch), []
-        passes = shares(batch, rank, size, state.plan.micro_batch_size)
-        for number, (rows, weight) in enumerate(passes, 1):
-            with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
-                # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
-                share = loss(rows.to(accelerator.device), state.plan) * weight / labels
-                (share * size).backward()
-            losses.append(share.detach())
-        mean = accelerator.reduce(sum(losses)).item()
-
-        norm = _whole(nn.utils.clip_grad_norm_(state.parameters, config.max_gradient_norm)).item()
-        refuse_not_finite(state, mean, norm, rate)
-        state.update_weights(rate)
-        state.drop_gradients()
-        state.step += 1
-        yield StepRecord(state.step, mean, rate, norm, len(batch), labels, time.perf_counter() - started)
+def _accumulate_share(
+    accelerator: Accelerator, loss: nn.Module, model: nn.Module, batch: Batch, plan: Plan
+) -> list[torch.Tensor]:
+    """`accumulate_gradients`, but each process takes its share of a batch, and what they have is added up."""
+    size, rank = accelerator.num_processes, accelerator.process_index
+    torch.manual_seed(torch.initial_seed() * size + rank)  # of the step, and no two processes draw the same numbers
+    prepare(model, plan)
+    labels, losses = labels_in(batch), []
+    passes = shares(batch, rank, size, plan.micro_batch_size)
+    for number, (rows, weight) in enumerate(passes, 1):
+        with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
+            # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
+            share = loss(rows.to(accelerator.device), plan) * weight / labels
+            (share * size).backward()
+        losses.append(share.detach())
+    return [accelerator.reduce(sum(losses))]
 
 
 @torch.no_grad()
@@ -254,16 +232,14 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 class _WholeState(TrainingState):
     """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
 
-    saves = True
+    def __init__(self, model: nn.Module, config: TrainingConfig, *, saves: bool) -> None:
+        super().__init__(model, config)
+        self.saves = saves  # whether this process keeps what is gathered
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Gathered one by one, so that no device holds all; kept on the host of the process that saves."""
-        found = {}
-        for name, tensor in super().tensors().items():
-            whole = _whole(tensor)
-            if self.saves:
-                found[name] = whole.cpu()
-        return found
+        """Gathered one by one, so that no device holds all; kept on the host."""
+        gathered = ((name, _whole(tensor)) for name, tensor in super().tensors().items())
+        return {name: tensor.cpu() for name, tensor in gathered if self.saves}
 
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         super().load_tensors(step, {name: self._in_parts(name, tensor) for name, tensor in tensors.items()})

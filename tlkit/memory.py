@@ -5,20 +5,31 @@ import os
 import platform
 import re
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import torch
 from torch import nn
 from torch.overrides import enable_reentrant_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from tlkit.quantization import tensors_of
 
 CPU = torch.device("cpu")
-# Makes a context in which new tensors lie in the host's memory; only virtual devices need one.
-Host = Callable[[], AbstractContextManager]
+
+
+@contextmanager
+def on_host() -> Iterator[None]:
+    """Inside, new tensors lie in the host's memory: virtual devices and traces neither count nor refuse them."""
+    tracks = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, MemoryTrack) and not mode.on]
+    for track in tracks:
+        track.hosted += 1
+    try:
+        yield
+    finally:
+        for track in tracks:
+            track.hosted -= 1
 
 
 class MemoryTrack(TorchDispatchMode):
@@ -28,7 +39,7 @@ class MemoryTrack(TorchDispatchMode):
     top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
 
     Args:
-        on: the type of the device to count on, such as "cuda"; default: all.
+        on: the type of the device to count on, such as "cuda"; default: all, but what is made `on_host`.
     """
 
     def __init__(self, on: str | None = None) -> None:
@@ -36,7 +47,7 @@ class MemoryTrack(TorchDispatchMode):
         self.on, self.current, self.peak = on, 0, 0
         self.active = False
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
-        self._on_host = 0
+        self.hosted = 0  # how many `on_host` are around what is made now
 
     def __enter__(self):
         self.active = True
@@ -48,19 +59,10 @@ class MemoryTrack(TorchDispatchMode):
 
     def count(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count tensors that are there already."""
-        for tensor in tensors if not self._on_host else ():
+        for tensor in tensors if not self.hosted else ():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._counted:
                 self._count(storage, storage._cdata, tensor)
-
-    @contextmanager
-    def host(self) -> Iterator[None]:
-        """Inside, new tensors lie in the host's memory: not counted, not bounded."""
-        self._on_host += 1
-        try:
-            yield
-        finally:
-            self._on_host -= 1
 
     def admit(self, size: int) -> None:
         """Called before bytes are counted; a device with a budget raises here."""
@@ -105,7 +107,7 @@ class MemoryTrack(TorchDispatchMode):
                 # torch's loss in pieces is written in Python, and would make its logits unseen.
                 call = partial(self._inside, function) if function.namespace == "torch_nn" else function
                 result = call(*args, **kwargs or {})
-        if allocates and not self._on_host:
+        if allocates and not self.hosted:
             for tensor in result if isinstance(result, SEVERAL) else (result,):
                 if isinstance(tensor, torch.Tensor):
                     storage = tensor.untyped_storage()
@@ -159,8 +161,9 @@ class VirtualDevice(MemoryTrack):
         self.name, self.budget = name, budget
 
     kind = "cpu"
-    torch = torch.device("cpu")
+    torch = CPU
     has_host = True
+    host = staticmethod(on_host)
 
     @property
     def free_memory(self) -> int:
@@ -198,34 +201,9 @@ class VirtualDevice(MemoryTrack):
             )
 
 
-CARD_GB = 2**30  # on a card's box a gigabyte has as many bytes as a GiB
-# Gigabytes of common cards.
-CARDS = {
-    "RTX 4060 8GB": 8,
-    "RTX 4060 Ti 8GB": 8,
-    "RTX 3060 12GB": 12,
-    "RTX 4060 Ti 16GB": 16,
-    "RTX 4090 24GB": 24,
-    "A100 40GB": 40,
-    "A100 80GB": 80,
-}
-
-
-def virtual_device(name: str | None = None, *, memory: str | None = None) -> VirtualDevice:
-    """A card played on the CPU.
-
-    Args:
-        name: of a card in `CARDS`; with `memory`, any name.
-        memory: a size such as "48MiB".
-
-    Raises:
-        ValueError: for an unknown name, an unreadable size, or neither.
-    """
-    if memory is not None:
-        return VirtualDevice(name or f"virtual card of {memory}", parse_size(memory))
-    if name not in CARDS:
-        raise ValueError(f"card {name!r} is unknown: give memory=, or expected one of {', '.join(CARDS)}")
-    return VirtualDevice(f"{name}, virtual", CARDS[name] * CARD_GB)
+def virtual_device(memory: str) -> VirtualDevice:
+    """A card played on the CPU, with memory of a size such as "48MiB"."""
+    return VirtualDevice(f"virtual card of {memory}", parse_size(memory))
 
 
 def parse_size(text: str) -> int:
@@ -253,26 +231,21 @@ def in_units(count: float) -> str:
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 
-def move_weights(model: torch.nn.Module, device: torch.device, host: Host = nullcontext) -> None:
-    """Move a model, its tied weights still tied.
-
-    Args:
-        device: where to; with a virtual device, `CPU` is the host.
-        host: that virtual device's `host`.
-    """
-    with host() if device == CPU else nullcontext():
+def move_weights(model: torch.nn.Module, device: torch.device) -> None:
+    """Move a model, its tied weights still tied; `CPU` is the host, also of a virtual device."""
+    with on_host() if device == CPU else nullcontext():
         for tensor in tensors_of(model):
             tensor.data = tensor.data.to(device, copy=True)
 
 
-def saved_on_host(model: torch.nn.Module, host: Host) -> AbstractContextManager:
+def saved_on_host(model: torch.nn.Module) -> AbstractContextManager:
     """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
 
     def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.device | None]:
         if tensor.untyped_storage()._cdata in weights:
             return tensor, None
-        with host():
+        with on_host():
             return tensor.to(CPU, copy=True), tensor.device
 
     def unpack(packed: tuple[torch.Tensor, torch.device | None]) -> torch.Tensor:

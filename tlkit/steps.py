@@ -2,10 +2,10 @@
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 
 import torch
 from torch import nn
@@ -13,15 +13,18 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import summed_loss
-from tlkit.memory import CPU, Host, move_weights, saved_on_host
+from tlkit.memory import CPU, move_weights, on_host, saved_on_host
 from tlkit.models.adapters import base_model
 from tlkit.models.groups import groups_of
 from tlkit.models.parts import evaluation_mode, mode
 from tlkit.names import BACKWARD, UPDATE, phase
-from tlkit.settings import Plan
+from tlkit.settings import Plan, TrainingConfig
 
 # Fused: one call changes all weights, after everything that can fail.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
+
+# Adds up the gradients of a batch, and returns losses whose sum is the loss of the batch in nats per label.
+Accumulate = Callable[[nn.Module, Batch, Plan], list[torch.Tensor]]
 
 
 class NothingToTrain(RuntimeError):
@@ -43,58 +46,41 @@ class StepRecord:
 
 
 class TrainingState:
-    """All that training changes: the trainable weights, the optimizer, and the number of steps done.
+    """All that a run must remember: the trainable weights, the optimizer, the number of steps done and their records.
 
-    Random numbers are no part of it: each step draws its own, from `seed` and its number.
-
-    Args:
-        model: with a strategy applied.
-        seed: of the random numbers of all steps.
-        host: makes a context in which new tensors lie in the host's memory; only virtual devices need one.
+    Random numbers are no part of it: each step draws its own, from the seed and its number.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        *,
-        optimizer: str = "adamw",
-        weight_decay: float = 0.01,
-        seed: int = 0,
-        host: Host = nullcontext,
-    ):
-        self.model, self.seed, self.host, self.step = model, seed, host, 0
+    def __init__(self, model: nn.Module, config: TrainingConfig | None = None) -> None:
+        """Before the first step of a model with a strategy applied."""
+        self.model, self.config, self.plan, self.step = model, config or TrainingConfig(), Plan(), 0
         self.groups = groups_of(model)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
-        self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
-        self._make_optimizer = partial(OPTIMIZERS[optimizer], lr=0.0, weight_decay=weight_decay)
         self.optimizer = self._new_optimizer(self.master_parameters)
-        self.plan = Plan()
+        self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
+        self.records: list[StepRecord] = []
+        self.scores: list[dict[str, float]] = []  # of evaluations
+        self.best_weights: list[torch.Tensor] | None = None
 
-    def begin_step(self, total: int) -> None:
-        """Freeze the weights whose time has not come, and no others."""
-        for group in filter(attrgetter("begins"), self.groups):
-            for parameter in group.parameters:
-                parameter.requires_grad_(self.step >= first_step(group.begins, total))
-
-    def end_steps(self) -> None:
-        """Make trainable again what `begin_step` froze."""
-        for group in filter(attrgetter("begins"), self.groups):
-            for parameter in group.parameters:
-                parameter.requires_grad_(True)
+    def freeze_until_due(self, total: int) -> None:
+        """Train the weights whose time has come in a run of `total` steps, and no others; with 0, all."""
+        for group in self.groups:
+            if group.begins:
+                for parameter in group.parameters:
+                    parameter.requires_grad_(self.step >= first_step(group.begins, total))
 
     def apply_plan(self, plan: Plan) -> None:
         """Bring weights and optimizer to where a plan wants them; from the device to the host, never back."""
         self.plan = plan
         if plan.train_on_host:
-            move_weights(self.model, CPU, self.host)
+            move_weights(self.model, CPU)
             self._give_optimizer_to_host(self.parameters)
         elif plan.offload_optimizer and self.master_parameters is self.parameters:
-            with self.host():
+            with on_host():
                 copies = [p.detach().to(CPU, copy=True).requires_grad_() for p in self.parameters]
             self._give_optimizer_to_host(copies)
 
-    @phase(UPDATE)
     def update_weights(self, learning_rate: float) -> None:
         """One step of the optimizer, by the gradients that lie in the weights."""
         for group in self.optimizer.param_groups:
@@ -102,7 +88,7 @@ class TrainingState:
         if self.master_parameters is self.parameters:
             self.optimizer.step()
         else:
-            with self.host():
+            with on_host():
                 for copy, parameter in zip(self.master_parameters, self.parameters, strict=True):
                     copy.grad = None if parameter.grad is None else parameter.grad.to(CPU, copy=True)
                 self.optimizer.step()
@@ -111,7 +97,6 @@ class TrainingState:
                     parameter.copy_(copy)
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
-    @phase(UPDATE)
     def make_moments(self) -> None:
         """AdamW's moments, before its first step would make them.
 
@@ -121,7 +106,7 @@ class TrainingState:
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.master_parameters, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
-            with self.host() if self.master_parameters is not self.parameters else nullcontext():
+            with on_host() if self.master_parameters is not self.parameters else nullcontext():
                 for tensor in new:
                     self.optimizer.state[tensor] = {
                         "step": torch.zeros((), device=tensor.device),
@@ -139,8 +124,9 @@ class TrainingState:
                 moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All of it but the number of steps, by names that a checkpoint uses."""
+        """All tensors of it, by names that a checkpoint uses."""
         named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
+        named |= {f"best.{number}": tensor for number, tensor in enumerate(self.best_weights or ())}
         for number, moments in self.optimizer.state_dict()["state"].items():
             named |= {f"optimizer.{number}.{key}": tensor for key, tensor in moments.items()}
         return named
@@ -148,7 +134,7 @@ class TrainingState:
     @torch.no_grad()
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
         """Become what another state was."""
-        optimizer = self.optimizer.state_dict() | {"state": {}}
+        optimizer, numbers = self.optimizer.state_dict() | {"state": {}}, range(len(self.parameters))
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
             if kind == "weights":
@@ -157,8 +143,8 @@ class TrainingState:
             elif kind == "optimizer":
                 optimizer["state"].setdefault(int(number), {})[key[0]] = tensor
         self.optimizer.load_state_dict(optimizer)
-        kept = [optimizer["state"].get(number, {}) for number in range(len(self.parameters))]
-        self._updates = [int(moments.get("step", 0)) for moments in kept]
+        self._updates = [int(optimizer["state"].get(number, {}).get("step", 0)) for number in numbers]
+        self.best_weights = [tensors[f"best.{number}"] for number in numbers] if "best.0" in tensors else None
         self.step = step
 
     def drop_gradients(self) -> None:
@@ -170,11 +156,11 @@ class TrainingState:
         """An optimizer of the parameters or their copies, in the groups and in the order of the parameters."""
         left = iter(tensors)
         groups = [{"params": [next(left) for _ in group.parameters], "rate": group.rate} for group in self.groups]
-        return self._make_optimizer(groups)
+        return OPTIMIZERS[self.config.optimizer](groups, lr=0.0, weight_decay=self.config.weight_decay)
 
     def _give_optimizer_to_host(self, masters: list[torch.Tensor]) -> None:
         settings = self.optimizer.state_dict()
-        with self.host():
+        with on_host():
             for moments in settings["state"].values():
                 moments |= {k: v.to(CPU, copy=True) for k, v in moments.items() if isinstance(v, torch.Tensor)}
             self.master_parameters = masters
@@ -187,64 +173,17 @@ def first_step(begins: float, total: int) -> int:
     return math.floor(begins * total)
 
 
-def take_step(
-    state: TrainingState, batch: Batch, learning_rate: float, *, max_gradient_norm: float = 1.0
-) -> StepRecord:
-    """Carry out one optimizer step on `batch` as `state.plan` says.
-
-    Where it breaks off before the weights move, as where memory runs out, the state is as it was before.
-
-    Raises:
-        FloatingPointError: where loss or gradient are not finite; the state is as it was before.
-    """
-    plan, done = state.plan, state.step
-    started = time.perf_counter()
-    torch.manual_seed(state.seed * 1_000_003 + done)
-    try:
-        with state.host() if plan.train_on_host else nullcontext():
-            losses = accumulate_gradients(state.model, batch, plan, state.host)
-            state.make_moments()
-            loss = sum(part.item() for part in losses)
-            norm = _update(state, loss, learning_rate, max_gradient_norm)
-    except BaseException:
-        if state.step == done:
-            state.undo()
-        raise
-    labels = labels_in(batch)
-    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
+def prepare(model: nn.Module, plan: Plan) -> None:
+    """Put a model into training mode, and forget its activations where the plan says so."""
+    base = base_model(model)
+    # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
+    kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
+    if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
+        getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
+    model.train()
 
 
-@phase(UPDATE)
-def _update(state: TrainingState, loss: float, learning_rate: float, max_gradient_norm: float) -> float:
-    """Clip the gradients, move the weights and count the step; the norm before clipping."""
-    gradients = [parameter.grad for parameter in state.parameters if parameter.grad is not None]
-    total_norm = nn.utils.get_total_norm(gradients)
-    norm = total_norm.item()
-    refuse_not_finite(state, loss, norm, learning_rate)
-    if norm > max_gradient_norm:  # else there is nothing to change, and no need to walk over all gradients
-        nn.utils.clip_grads_with_norm_(state.parameters, max_gradient_norm, total_norm)
-    state.update_weights(learning_rate)
-    state.drop_gradients()
-    state.step += 1
-    return norm
-
-
-def refuse_not_finite(state: TrainingState, loss: float, norm: float, learning_rate: float) -> None:
-    """Refuse to move the weights by a gradient that is no number.
-
-    Raises:
-        FloatingPointError: naming what is not finite, and what to try.
-    """
-    if math.isfinite(loss) and math.isfinite(norm):
-        return
-    raise FloatingPointError(
-        f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are those "
-        f"of step {state.step}: try a learning rate below {learning_rate:g}"
-        + (", or the precision fp32" if state.plan.precision != "fp32" else "")
-    )
-
-
-def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host = nullcontext) -> list[torch.Tensor]:
+def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[torch.Tensor]:
     """Add up the gradients of all micro-batches.
 
     Returns:
@@ -257,7 +196,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host 
     device = next(model.parameters()).device
     labels = labels_in(batch)
     losses = []
-    with saved_on_host(model, host) if plan.offload_activations else nullcontext():
+    with saved_on_host(model) if plan.offload_activations else nullcontext():
         for rows in batch.split(plan.micro_batch_size or len(batch)):
             # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
             loss = summed_loss(model, rows.to(device), plan) / labels
@@ -272,14 +211,56 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan, host: Host 
     return losses
 
 
-def prepare(model: nn.Module, plan: Plan) -> None:
-    """Put a model into training mode, and forget its activations where the plan says so."""
-    base = base_model(model)
-    # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
-    kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
-    if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
-        getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
-    model.train()
+def take_step(
+    state: TrainingState, batch: Batch, learning_rate: float, accumulate: Accumulate = accumulate_gradients
+) -> StepRecord:
+    """Carry out one optimizer step on `batch` as `state.plan` says.
+
+    Where it breaks off before the weights move, as where memory runs out, the state is as it was before.
+
+    Raises:
+        FloatingPointError: where loss or gradient are not finite; the state is as it was before.
+    """
+    started, done = time.perf_counter(), state.step
+    torch.manual_seed(state.config.seed * 1_000_003 + done)
+    try:
+        with on_host() if state.plan.train_on_host else nullcontext():
+            losses = accumulate(state.model, batch, state.plan)
+            with phase(UPDATE):
+                state.make_moments()
+                loss = sum(part.item() for part in losses)
+                norm = clip_gradients(state, loss, learning_rate)
+                state.update_weights(learning_rate)
+                state.drop_gradients()
+                state.step += 1
+    except BaseException:
+        if state.step == done:
+            state.undo()
+        raise
+    labels = labels_in(batch)
+    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
+
+
+def clip_gradients(state: TrainingState, loss: float, learning_rate: float) -> float:
+    """Scale the gradients down to the longest that is allowed; returns their norm before that.
+
+    Raises:
+        FloatingPointError: where loss or norm are not finite, naming what to try.
+    """
+    most = state.config.max_gradient_norm
+    total_norm = nn.utils.get_total_norm(p.grad for p in state.parameters if p.grad is not None)
+    if hasattr(total_norm, "full_tensor"):  # under FSDP each process has a part of it
+        total_norm = total_norm.full_tensor()
+    norm = total_norm.item()
+    if not (math.isfinite(loss) and math.isfinite(norm)):
+        raise FloatingPointError(
+            f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are "
+            f"those of step {state.step}: try a learning rate below {learning_rate:g}"
+            + (", or the precision fp32" if state.plan.precision != "fp32" else "")
+        )
+    if norm > most:  # else there is nothing to change, and no need to walk over all gradients
+        nn.utils.clip_grads_with_norm_(state.parameters, most, total_norm)
+    return norm
 
 
 @torch.no_grad()

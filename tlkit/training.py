@@ -15,12 +15,12 @@ from tlkit.examples import Batch, Examples, as_examples, refuse_examples, tensor
 from tlkit.files import CheckpointError
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
-from tlkit.memory import Host, MemoryTrack, freed_memory_kept
+from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.adapters import base_model, class_count, refuse_plan
 from tlkit.models.parts import longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
-from tlkit.steps import StepRecord, TrainingState, first_step, mean_loss, take_step
+from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
 
 DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
 LAST_STEPS = 5  # whose mean loss is where a run ends
@@ -68,21 +68,6 @@ class TrainingResult:
         return int(self.history.samples.sum()) / self.seconds
 
 
-@dataclass
-class RunLog:
-    """What a run has seen so far: with the training state, all that it must remember."""
-
-    records: list[StepRecord] = field(default_factory=list)
-    scores: list[dict[str, float]] = field(default_factory=list)
-    best_weights: list[torch.Tensor] | None = None
-
-    @property
-    def evaluations_without_gain(self) -> int:
-        """Evaluations in a row, up to the last, that were no better than the best before them."""
-        losses = [math.inf, *(score["validation_loss"] for score in self.scores)]
-        return len(losses) - 1 - losses.index(min(losses))
-
-
 def train(
     model: torch.nn.Module,
     blocks: Batch,
@@ -113,43 +98,34 @@ def train(
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
     checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
-    state, log = new_state(model, config), RunLog()
+    state, scoring = TrainingState(model, config), plan_of_scoring(plan, config)
     with checkpoints.lock(resume) if checkpoints else nullcontext(), reported(progress, "training") as progress:
         if checkpoints:
-            restore(checkpoints, state, log)
+            restore(checkpoints, state)
         state.apply_plan(plan)
-        scoring = plan_of_scoring(plan, config)
         return run_steps(
-            training_steps(state, blocks, config),
+            training_steps(state, blocks),
             state,
             len(blocks),
-            config,
-            log,
-            score=None if validation is None else lambda: mean_loss(model, validation, scoring),
-            save=checkpoints and (lambda: save(checkpoints, state, log)),
-            every=every,
             progress=progress,
+            score=None if validation is None else lambda: mean_loss(model, validation, scoring),
+            save=checkpoints and (lambda: save(checkpoints, state)),
+            every=every,
         )
 
 
-def new_state(model: torch.nn.Module, config: TrainingConfig, host: Host = nullcontext) -> TrainingState:
-    """The state before the first step."""
-    return TrainingState(
-        model, optimizer=config.optimizer, weight_decay=config.weight_decay, seed=config.seed, host=host
-    )
-
-
-def training_steps(state: TrainingState, blocks: Batch, config: TrainingConfig) -> Iterator[StepRecord]:
+def training_steps(
+    state: TrainingState, blocks: Batch, accumulate: Accumulate = accumulate_gradients
+) -> Iterator[StepRecord]:
     """Take the steps that are left, one each time the next record is asked for; to stop, stop asking."""
-    total = total_steps(len(blocks), config)
+    config, total = state.config, total_steps(len(blocks), state.config)
     try:
         while state.step < total:
-            state.begin_step(total)
-            batch = batch_at(state.step, blocks, config)
+            state.freeze_until_due(total)
             rate = config.learning_rate * learning_rate_factor(state.step, total, config)
-            yield take_step(state, batch, rate, max_gradient_norm=config.max_gradient_norm)
+            yield take_step(state, batch_at(state.step, blocks, config), rate, accumulate)
     finally:
-        state.end_steps()
+        state.freeze_until_due(0)
 
 
 @freed_memory_kept()
@@ -157,8 +133,6 @@ def run_steps(
     steps: Iterator[StepRecord],
     state: TrainingState,
     rows: int,
-    config: TrainingConfig,
-    log: RunLog,
     *,
     progress: Part,
     score: Callable[[], float] | None = None,
@@ -171,23 +145,20 @@ def run_steps(
     Args:
         steps: takes a step each time it is asked for the next record.
         rows: how many blocks or examples there are.
-        log: what the run has seen before; written to.
         score: the validation loss now, in nats per token; None where there is nothing to score on.
         save: writes a checkpoint; None where there are none.
         count_memory: whether to count live tensors in one step.
     """
-    total = total_steps(rows, config)
-    score_every, number, peak = config.evaluate_every or total, state.step, math.nan
-    counted = _step_to_count_in(state, total) if count_memory else None
-    progress.step(number, total, f"step {number} of {total}")
+    config, total = state.config, total_steps(rows, state.config)
+    counted, peak = _step_to_count_in(state, total) if count_memory else None, math.nan
+    progress.step(state.step, total, f"step {state.step} of {total}")
 
     def ended() -> bool:
-        return number >= total or config.patience is not None and log.evaluations_without_gain >= config.patience
+        return state.step >= total or config.patience is not None and _without_gain(state) >= config.patience
 
     with closing(steps):
         while not ended():
-            number += 1
-            if number == counted:
+            if state.step + 1 == counted:
                 track = MemoryTrack(on=next(state.model.parameters()).device.type)
                 track.count(tensors_of(state.model))
                 track.count(moment for moments in state.optimizer.state.values() for moment in moments.values())
@@ -196,11 +167,11 @@ def run_steps(
                 peak = track.peak
             else:
                 record = next(steps)
-            log.records.append(record)
-            progress.step(number, total, f"step {number} of {total}, loss {record.loss:.3f}")
-            if score is not None and (number % score_every == 0 or number == total):
-                _note_score(score(), number, state, log, keep_best=config.patience is not None)
-            if save is not None and (number % every == 0 or ended()):
+            state.records.append(record)
+            progress.step(state.step, total, f"step {state.step} of {total}, loss {record.loss:.3f}")
+            if score is not None and (state.step % (config.evaluate_every or total) == 0 or state.step == total):
+                _note_score(score(), state)
+            if save is not None and (state.step % every == 0 or ended()):
                 try:
                     save()
                 except CheckpointError as error:
@@ -208,22 +179,22 @@ def run_steps(
                         raise
                     # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
                     warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
-    if log.records:
-        progress.ended(_in_one_line(log.records, state))
-    if log.best_weights is not None:
+    if state.records:
+        progress.ended(_in_one_line(state))
+    if state.best_weights is not None:
         with torch.no_grad():
-            for parameter, weights in zip(state.parameters, log.best_weights, strict=True):
+            for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame([vars(record) for record in log.records])
+    history = pd.DataFrame([vars(record) for record in state.records])
     history.insert(1, "epoch", history.step / steps_per_epoch(rows, config))
-    validation = pd.DataFrame(log.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    return TrainingResult(history, validation, peak, len(log.records) < total, config)
+    validation = pd.DataFrame(state.scores, columns=["step", "validation_loss", "validation_perplexity"])
+    return TrainingResult(history, validation, peak, state.step < total, config)
 
 
-def _in_one_line(records: list[StepRecord], state: TrainingState) -> str:
+def _in_one_line(state: TrainingState) -> str:
     """What a run trained, for how long, and what came of the loss."""
-    steps, trained = len(records), sum(parameter.numel() for parameter in state.parameters)
-    first, last = records[0].loss, [record.loss for record in records[-LAST_STEPS:]]
+    steps, trained = len(state.records), sum(parameter.numel() for parameter in state.parameters)
+    first, last = state.records[0].loss, [record.loss for record in state.records[-LAST_STEPS:]]
     mean = sum(last) / len(last)
     loss = f"loss from {first:.2f} to {mean:.2f}" + (f" (mean of the last {LAST_STEPS})" if steps > LAST_STEPS else "")
     worse = "; it diverged, so try a lower learning rate" if mean > first + DIVERGED else ""
@@ -236,14 +207,22 @@ def _step_to_count_in(state: TrainingState, total: int) -> int:
     return min(max(state.step + 1, fullest + 2), total)
 
 
-def _note_score(loss: float, step: int, state: TrainingState, log: RunLog, keep_best: bool) -> None:
+def _without_gain(state: TrainingState) -> int:
+    """Evaluations in a row, up to the last, that were no better than the best before them."""
+    losses = [math.inf, *(score["validation_loss"] for score in state.scores)]
+    return len(losses) - 1 - losses.index(min(losses))
+
+
+def _note_score(loss: float, state: TrainingState) -> None:
     perplexity = math.exp(min(loss, 700))
-    log.scores.append({"step": step, "validation_loss": loss, "validation_perplexity": perplexity})
+    state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
-        warnings.warn(f"the validation loss after step {step} is {loss}: it counts as no improvement", stacklevel=3)
-    if keep_best and log.evaluations_without_gain == 0:
-        with state.host():
-            log.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
+        warnings.warn(
+            f"the validation loss after step {state.step} is {loss}: it counts as no improvement", stacklevel=3
+        )
+    if state.config.patience is not None and _without_gain(state) == 0:
+        with on_host():
+            state.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
 
 
 def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
@@ -276,27 +255,23 @@ def checkpoints_of(
     return Checkpoints(Path(folder), identity)
 
 
-def save(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
+def save(checkpoints: Checkpoints, state: TrainingState) -> None:
     """Write a checkpoint of all that a run must remember."""
-    best = {f"best.{number}": tensor for number, tensor in enumerate(log.best_weights or ())}
-    records = [asdict(record) for record in log.records]
-    checkpoints.save(state.step, state.tensors() | best, {"records": records, "scores": log.scores})
+    records = [asdict(record) for record in state.records]
+    checkpoints.save(state.step, state.tensors(), {"records": records, "scores": state.scores})
 
 
-def restore(checkpoints: Checkpoints, state: TrainingState, log: RunLog) -> None:
-    """Bring state and log to the newest checkpoint; they stay as they are where there is none.
+def restore(checkpoints: Checkpoints, state: TrainingState) -> None:
+    """Bring a state to the newest checkpoint; it stays as it is where there is none.
 
     Raises:
         CheckpointError: where there are checkpoints but none is whole.
         ValueError: where the newest belongs to another model, other data or other settings.
     """
-    if (newest := checkpoints.newest()) is None:
-        return
-    state.load_tensors(newest.step, newest.tensors)
-    log.records = [StepRecord(**record) for record in newest.notes["records"]]
-    log.scores = newest.notes["scores"]
-    if "best.0" in newest.tensors:
-        log.best_weights = [newest.tensors[f"best.{number}"] for number in range(len(state.parameters))]
+    if (newest := checkpoints.newest()) is not None:
+        state.load_tensors(newest.step, newest.tensors)
+        state.records = [StepRecord(**record) for record in newest.notes["records"]]
+        state.scores = newest.notes["scores"]
 
 
 def steps_per_epoch(rows: int, config: TrainingConfig) -> int:

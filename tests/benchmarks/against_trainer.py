@@ -71,9 +71,10 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
 
 def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
     from tlkit.memory import freed_memory_kept
+    from tlkit.settings import TrainingConfig
     from tlkit.steps import TrainingState, take_step
 
-    state = TrainingState(model, weight_decay=0.0)
+    state = TrainingState(model, TrainingConfig(weight_decay=0.0))
     state.apply_plan(plan)
     with freed_memory_kept():  # as `train` does
         records = [take_step(state, batch, LEARNING_RATE) for batch in order.split(rows)]

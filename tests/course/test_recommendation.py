@@ -6,15 +6,14 @@ import pytest
 
 from course.panels.recommendation import recommend
 from tlkit.devices import probe
-from tlkit.fitting.estimate import MemoryEstimate
-from tlkit.fitting.trace import CannotEstimate
+from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate
 from tlkit.memory import virtual_device
 from tlkit.steps import Plan
 
 
 @pytest.fixture
 def slow_in_bf16(monkeypatch):
-    monkeypatch.setattr("tlkit.fitting.ladder.bf16_pays", lambda device: False)
+    monkeypatch.setattr("tlkit.fitting.ladder.bf16_speed", lambda device: 0.5)
 
 
 def by_choice(model, strategy, *, dtype, **question):

@@ -15,7 +15,7 @@ from tlkit.models.loading import LoadedModel
 from tlkit.settings import Plan, TrainingConfig, setup
 from tlkit.steps import StepRecord, TrainingState, mean_loss
 from tlkit.strategies import apply_strategy
-from tlkit.training import new_state, training_steps
+from tlkit.training import training_steps
 
 ROWS, TOKENS, STEPS = 4, 64, 3
 # Where a device adds up in another order, the rounding errors of a sum of n terms grow like the root of n. The longest
@@ -92,14 +92,14 @@ class Bench:
         rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny")).items()}
         return TrainingConfig(rates.get(strategy, UNKNOWN_RATE), epochs=epochs, batch_size=ROWS)
 
-    def run(self, model, config, plan=None, device=None, host=None) -> Run:
+    def run(self, model, config, plan=None, device=None) -> Run:
         """Bring a model of `adapted` to the device, train it there and score it."""
         device, plan = device or self.device, plan or Plan()
         with device.counting():
             device.place(model)
-            state = new_state(model, config, host or device.host)
+            state = TrainingState(model, config)
             state.apply_plan(plan)
-            records = list(training_steps(state, self.blocks, config))
+            records = list(training_steps(state, self.blocks))
             score = mean_loss(model, self.validation, Plan(1, plan.precision))
         return Run((*(record.loss for record in records), score), records, state)
 

@@ -49,7 +49,7 @@ def test_estimate_of_tensors(bench, record_property, strategy, plan):
     else:
         bench.device.place(model)
         with track_memory(model) as counted:
-            bench.run(model, config, FULL[plan], host=counted.host)
+            bench.run(model, config, FULL[plan])
     tolerance = KERNELS if bench.is_real else TENSORS
     why = "its attention keeps other tensors than ours" if bench.is_real else "the batch and labels are not estimated"
     _hold(estimate / counted.peak, tolerance, why, record_property)

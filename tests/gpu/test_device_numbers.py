@@ -17,9 +17,9 @@ from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.models.generation import PROMPTS, prompt_tokens
 from tlkit.quantization import dequantized
 from tlkit.settings import Plan
-from tlkit.steps import mean_loss
+from tlkit.steps import TrainingState, mean_loss
 from tlkit.strategies import apply_strategy, strategies_named
-from tlkit.training import new_state, training_steps
+from tlkit.training import training_steps
 
 pytestmark = pytest.mark.gpu
 TERMS = 64  # of each sum in the product: so few that a rounding to TF32's 10 bits is larger than the bound for fp32
@@ -103,16 +103,16 @@ def test_checkpoints(bench, record_property, tmp_path, way):
 
 def _go_on(bench, folder, device, until):
     """Train up to a step from the newest checkpoint, and save one; the step of that checkpoint, and all losses."""
-    model, config, run_log = bench.adapted("full"), bench.config("full"), training.RunLog()
+    model, config = bench.adapted("full"), bench.config("full")
     saved = Checkpoints(folder, identity_of(model, [bench.blocks], {"run": "on a device"}))
     with saved.lock(resume=True), device.counting():
         device.place(model)
-        state = new_state(model, config, device.host)
-        training.restore(saved, state, run_log)
+        state = TrainingState(model, config)
+        training.restore(saved, state)
         begun = state.step
-        run_log.records += islice(training_steps(state, bench.blocks, config), until - begun)
-        training.save(saved, state, run_log)
-        return begun, (*(record.loss for record in run_log.records), mean_loss(model, bench.validation, Plan(1)))
+        state.records += islice(training_steps(state, bench.blocks), until - begun)
+        training.save(saved, state)
+        return begun, (*(record.loss for record in state.records), mean_loss(model, bench.validation, Plan(1)))
 
 
 def test_generation(bench, record_property):

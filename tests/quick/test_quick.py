@@ -138,7 +138,7 @@ def test_an_estimate_is_what_a_real_step_takes():
     estimate = estimate_memory(copy.deepcopy(model), batch_size=4, sequence_length=12)
     with virtual_device(memory="1GiB") as card:
         card.count(tensors_of(model))
-        state = TrainingState(model, host=card.host)
+        state = TrainingState(model)
         state.apply_plan(Plan())
         take_step(state, BLOCKS[:4], 1e-3)
         card.peak = 0

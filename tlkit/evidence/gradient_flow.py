@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 import torch
 
+from tlkit.settings import TrainingConfig
 from tlkit.steps import NothingToTrain, TrainingState, take_step
 from tlkit.strategies import StrategyReport
 
@@ -40,7 +41,7 @@ def check_gradient_flow(
             move a weight that has no gradient.
         learning_rate: of the two steps.
     """
-    model, state = report.model, state or TrainingState(report.model, weight_decay=0.0)
+    model, state = report.model, state or TrainingState(report.model, TrainingConfig(weight_decay=0.0))
     done, kept = state.step, {name: tensor.clone() for name, tensor in state.tensors().items()}
     parameters = dict(model.named_parameters())
     held = {id(tensor) for tensor in state.parameters}

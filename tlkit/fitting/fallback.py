@@ -1,9 +1,13 @@
 """Survive running out of memory: the same step again, carried out with less, and no step lost or repeated."""
 
+import gc
 import math
+import re
 import time
+import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from typing import TypeVar
 
 import pandas as pd
@@ -11,26 +15,87 @@ import torch
 
 from tlkit.devices import Device, probe
 from tlkit.examples import Batch, shape_of
-from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.fitting.ladder import LADDER, ON_HOST, Rung, descend
-from tlkit.fitting.out_of_memory import Failure, catch_out_of_memory
-from tlkit.fitting.trace import CannotEstimate
 from tlkit.jobs import SILENT, Part, reported
-from tlkit.memory import CPU, VirtualDevice, in_units, move_weights
-from tlkit.names import HOST
+from tlkit.memory import CPU, VirtualDevice, in_units, move_weights, on_host
+from tlkit.names import HOST, phase_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
-from tlkit.training import (
-    RunLog,
-    TrainingResult,
-    check_settings,
-    new_state,
-    plan_of_scoring,
-    run_steps,
-    training_steps,
-)
+from tlkit.training import TrainingResult, check_settings, plan_of_scoring, run_steps, training_steps
 
 T = TypeVar("T")
+OUT_OF_MEMORY = re.compile(
+    r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|MPS backend out of memory|"
+    r"XPU out of memory|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)|"
+    r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
+)
+BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive.
+
+    Attributes:
+        failed_in: "forward pass", "backward pass" or "optimizer step".
+        bytes_asked: of the allocation that failed, NaN where unknown.
+        bytes_available: that were free, NaN where unknown.
+        error: its first line.
+    """
+
+    failed_in: str
+    bytes_asked: float
+    bytes_available: float
+    error: str
+
+
+def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
+    """Call `action`, and let go of all that it held if it runs out of memory.
+
+    Returns:
+        (None, what it returned), or (what it ran out of memory for, None).
+    """
+    try:
+        return None, action()
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        failure = _failure_of(error)
+        _let_go(error)
+    # Out here nothing refers to the error any more, so that its tensors are gone.
+    gc.collect()
+    if torch.accelerator.is_available():
+        # Not `torch.accelerator.empty_cache`: up to torch 2.12 it fails on Apple devices (pytorch issue 186430).
+        torch.get_device_module(torch.accelerator.current_accelerator()).empty_cache()
+    return failure, None
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Recognise the errors for want of memory of CUDA, cuBLAS, MPS, XPU, the CPU allocators, and Python itself."""
+    if isinstance(error, torch.OutOfMemoryError | MemoryError):
+        return True
+    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Drop what the frames of the failed calls hold, and of those that the error came from: their tensors."""
+    seen = []
+    while error is not None and error not in seen:
+        traceback.clear_frames(error.__traceback__)
+        seen.append(error)
+        error = error.__cause__ or error.__context__
+
+
+def _failure_of(error: BaseException) -> Failure:
+    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+
+    def size(pattern: str) -> float:
+        match = re.search(pattern, message)
+        return float(match[1]) * BYTES[match[2]] if match else math.nan
+
+    unit = r"([\d.]+) (bytes|KiB|MiB|GiB)"
+    return Failure(phase_of(error), size(f"allocated? {unit}"), size(f"of which {unit} is free"), message)
 
 
 @dataclass(frozen=True)
@@ -83,12 +148,9 @@ class FallbackLog:
         self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
     ) -> None:
         """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
-        where = HOST if rung.plan.train_on_host or rung.name == "on the host" else device.name
-        row = Attempt(action, where, rung.name, changes_numerics=rung.changes_numerics, note=rung.note)
-        if failure is not None:
-            sizes = {"bytes_asked": failure.bytes_asked, "bytes_available": failure.bytes_available}
-            row = replace(row, failed_in=failure.failed_in, error=failure.message, **sizes)
-        self.attempts.append(replace(row, **more))
+        where = HOST if rung.plan.train_on_host else device.name
+        about = {"changes_numerics": rung.changes_numerics, "note": rung.note} | (asdict(failure) if failure else {})
+        self.attempts.append(Attempt(action, where, rung.name, **about | more))
 
 
 def train_with_fallback(
@@ -137,10 +199,14 @@ def train_with_fallback(
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
-        state = new_state(model, config, device.host)
-        steps = steps_with_fallback(state, blocks, config, first, rungs, device, log, progress)
-        score = None if validation is None else lambda: _score(state, validation, config, device, log)
-        result = run_steps(steps, state, len(blocks), config, RunLog(), progress=progress, score=score)
+        state = TrainingState(model, config)
+        result = run_steps(
+            steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress),
+            state,
+            len(blocks),
+            progress=progress,
+            score=None if validation is None else lambda: _score(state, validation, device, log),
+        )
         if isinstance(device, VirtualDevice):
             training = [attempt for attempt in log.attempts if attempt.action == "training"]
             result = replace(result, peak_memory=int(training[-1].peak))
@@ -176,24 +242,24 @@ def _first_rung(
         failure, _ = catch_out_of_memory(lambda: device.place(model))
         if failure is not None:
             log.add("loading", device, rung, failure)
-            move_weights(model, CPU, device.host)
+            move_weights(model, CPU)
             other_draws = device.torch != CPU and draws_random_numbers(model)
             changes = rung.changes_numerics or other_draws
             rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)), changes_numerics=changes)
     return rung
 
 
-def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> None:
+def _refuse_small_host(state: TrainingState, blocks: Batch, plan: Plan) -> None:
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
     if not plan.train_on_host:
         return
-    there = replace(plan, train_on_host=False)
+    model, batch, there = state.model, blocks[: state.config.batch_size], replace(plan, train_on_host=False)
     try:
-        needed = estimate_memory(model, **shape_of(batch), plan=there, optimizer=optimizer).resident
+        with on_host():
+            needed = estimate_memory(model, **shape_of(batch), plan=there, optimizer=state.config.optimizer).resident
     except CannotEstimate:
         return
-    free = probe("cpu").room_for(model)
-    if needed > free:
+    if needed > (free := probe("cpu").room_for(model)):
         raise MemoryError(
             f"training on the host needs {in_units(needed)} and {in_units(free)} of its memory are free: use a "
             "strategy with less to train, a smaller model, or shorter blocks"
@@ -203,24 +269,21 @@ def _refuse_small_host(model: torch.nn.Module, batch: Batch, plan: Plan, optimiz
 def steps_with_fallback(
     state: TrainingState,
     blocks: Batch,
-    config: TrainingConfig,
-    rung: Rung,
     rungs: Iterator[Rung],
     device: Device | VirtualDevice,
     log: FallbackLog,
     progress: Part = SILENT,
 ) -> Iterator[StepRecord]:
-    """Take the steps of `training_steps`, going down from `rung` to the `rungs` below while memory runs out.
+    """Take the steps of `training_steps`, going down the `rungs` while memory runs out.
 
     Raises:
         MemoryError: after the last rung.
     """
-    while True:
-        with device.host():
-            _refuse_small_host(state.model, blocks[: config.batch_size], rung.plan, config.optimizer)
+    for rung in rungs:
+        _refuse_small_host(state, blocks, rung.plan)
         state.apply_plan(rung.plan)
         progress.go_on("" if rung.name == "as planned" else rung.name)
-        steps = training_steps(state, blocks, config)
+        steps = training_steps(state, blocks)
         first, seconds, failure = state.step, 0.0, None
         device.reset_peak()
         try:
@@ -236,24 +299,21 @@ def steps_with_fallback(
             log.add("training", device, rung, failure, **taken, seconds=seconds, peak=device.peak)
         if failure is None:
             return
-        lower = None if rung.plan.train_on_host else next(rungs, None)  # nothing is below it
-        if lower is None:
-            raise MemoryError(f"no rung is left after {rung.name!r} at step {state.step + 1}: {failure.message}")
-        rung = lower
+        if rung.plan.train_on_host:  # nothing is below it
+            break
+    raise MemoryError(f"no rung is left after {rung.name!r} at step {state.step + 1}: {failure.error}")
 
 
-def _score(
-    state: TrainingState, validation: Batch, config: TrainingConfig, device: Device | VirtualDevice, log: FallbackLog
-) -> float:
+def _score(state: TrainingState, validation: Batch, device: Device | VirtualDevice, log: FallbackLog) -> float:
     """Nats per token, where the weights are."""
     plan = state.plan
     if plan.train_on_host:
-        with device.host():
+        with on_host():
             return mean_loss(state.model, validation, plan)
     return evaluate_with_fallback(
         lambda size: mean_loss(state.model, validation, replace(plan, micro_batch_size=size)),
         state.model,
-        batch_size=plan_of_scoring(plan, config).micro_batch_size,
+        batch_size=plan_of_scoring(plan, state.config).micro_batch_size,
         device=device,
         log=log,
         name="validation",
@@ -294,12 +354,12 @@ def evaluate_with_fallback(
             if failure is None:
                 return result
         if not device.has_host:
-            raise MemoryError(f"{name} does not fit even one block at a time: {failure.message}")
-        move_weights(model, CPU, device.host)
+            raise MemoryError(f"{name} does not fit even one block at a time: {failure.error}")
+        move_weights(model, CPU)
         try:
-            with device.host():
+            with on_host():
                 result = action(1)
-            log.add(name, device, Rung("on the host", Plan()))
+            log.add(name, device, Rung("on the host", Plan(train_on_host=True)))
             return result
         finally:
             move_weights(model, device.torch)

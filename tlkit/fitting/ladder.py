@@ -5,12 +5,11 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from tlkit.devices import Device, bf16_pays
+from tlkit.devices import Device, bf16_speed
 from tlkit.examples import Batch, shape_of
-from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.trace import CannotEstimate
+from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.losses import chunked_loss_agrees
-from tlkit.memory import CPU, VirtualDevice
+from tlkit.memory import CPU, VirtualDevice, on_host
 from tlkit.models.adapters import learns_prefix
 from tlkit.settings import Plan
 from tlkit.steps import draws_random_numbers
@@ -63,7 +62,7 @@ def bf16_is_faster(device: Device | VirtualDevice) -> bool:
     Real devices are measured. A virtual card counts as one of today's cards, which compute in bf16 natively, although
     its products are really carried out by this machine's processor.
     """
-    return isinstance(device, VirtualDevice) or bf16_pays(device)
+    return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
 
 def descend(
@@ -79,45 +78,55 @@ def descend(
     Without `order`, only those that should need less; where that cannot be estimated, all of them. On a device that
     is slower in bf16, that rung comes after all others that leave the step on the device.
     """
-    names = list(order) if order is not None else _usual_order(device)
-    slow = "bf16 autocast" in names and not bf16_is_faster(device)
-    with device.host():
-        if "chunked loss" in names and not chunked_loss_agrees(model):
-            names = [name for name in names if name != "chunked loss"]
+    with on_host():
+        random, unfit = draws_random_numbers(model), set()
+        if not chunked_loss_agrees(model):
+            unfit.add("chunked loss")
         if learns_prefix(model):
-            names = [name for name in names if name != "activation checkpointing"]
-        random = draws_random_numbers(model)
+            unfit.add("activation checkpointing")
+    names = [name for name in (_usual_order(device) if order is None else order) if name not in unfit]
+    slow, unknown = "bf16 autocast" in names and not bf16_is_faster(device), ""
 
-    def rung_of(name: str, lower: Plan) -> Rung:
-        estimate, note = None, ""
-        if order is None:
+    def need(lower: Plan) -> int | None:
+        nonlocal unknown
+        if lower.train_on_host and order is None:
+            return 0
+        if order is None and not unknown:
             try:
-                estimate = 0
-                if not lower.train_on_host:
-                    estimate = estimate_memory(model, **shape_of(batch), plan=lower, optimizer=optimizer).peak
+                return estimate_memory(model, **shape_of(batch), plan=lower, optimizer=optimizer).peak
             except CannotEstimate as error:
-                note = str(error)
-        if lower.precision == "bf16" and slow:
-            note = f"slower: {device.name} computes in fp32 faster than in bf16"
+                unknown = str(error)
+        return None
+
+    for name, lower, estimate in walk(plan, len(batch), names, need):
         # Each pass draws its own numbers, and the host draws others than a card.
         other_draws = lower.micro_batch_size != plan.micro_batch_size or lower.train_on_host and device.torch != CPU
-        return Rung(name, lower, estimate, lower.precision != plan.precision or random and other_draws, note)
+        changes = lower.precision != plan.precision or random and other_draws
+        in_slow_bf16 = lower.precision == "bf16" and slow
+        note = f"slower: {device.name} computes in fp32 faster than in bf16" if in_slow_bf16 else unknown
+        yield Rung(name, lower, estimate, changes, note)
 
-    return walk(plan, len(batch), names, rung_of)
 
+def walk(
+    plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]
+) -> Iterator[tuple[str, Plan, int | None]]:
+    """Go down the ladder: yield a plan, then each one below it that is not known to save less than 1%.
 
-def walk(plan: Plan, batch: int, names: Iterable[str], rung_of: Callable[[str, Plan], Rung]) -> Iterator[Rung]:
-    """Go down the ladder from a plan: yield it, then every rung that is not known to save less than 1%."""
-    rung = rung_of("as planned", plan)
-    yield rung
+    Args:
+        need: the bytes of a plan; None where they are not known.
+
+    Yields:
+        The rung's name, its plan, and the bytes that it needs.
+    """
+    size = need(plan)
+    yield "as planned", plan, size
     for name in names:
-        while (lower := LADDER[name](rung.plan, batch)) not in (None, rung.plan):
-            candidate = rung_of(name, lower)
-            comparable = None not in (candidate.estimate, rung.estimate) and name != ON_HOST
-            if comparable and candidate.estimate > 0.99 * rung.estimate:
+        while (lower := LADDER[name](plan, batch)) not in (None, plan):
+            less = need(lower)
+            if None not in (less, size) and less > 0.99 * size:
                 break
-            rung = candidate
-            yield rung
+            plan, size = lower, less
+            yield name, plan, size
 
 
 def _usual_order(device: Device | VirtualDevice) -> list[str]:

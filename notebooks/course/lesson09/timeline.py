@@ -7,8 +7,7 @@ import torch
 from torch import nn
 from transformers import PretrainedConfig
 
-from tlkit.fitting.estimate import CATEGORIES
-from tlkit.fitting.trace import StepTrace, as_if_real, fake_copy_of, train_one_step
+from tlkit.fitting.estimate import CATEGORIES, StepTrace, as_if_real, fake_copy_of, train_one_step
 from tlkit.models import meta_model
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan

@@ -8,7 +8,7 @@ from matplotlib.figure import Figure
 from course.panels.recommendation import Recommendation, recommend
 from course.panels.views import Panel, View, button, choice, new_figure, on_change, row
 from tlkit.fitting.estimate import DTYPES, MemoryEstimate, estimate_memory
-from tlkit.memory import CARDS, in_units, virtual_device
+from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import distinct_architectures
 from tlkit.names import CARD_SHARE, CLASSIC
 from tlkit.reports.figure import COLOURS, INK
@@ -16,6 +16,9 @@ from tlkit.settings import Plan
 
 # Kinds of bytes, from bottom to top: what is there all the time lies lowest. The numbers are places in `COLOURS`.
 KINDS = {"weights": 0, "optimizer state": 2, "gradients": 1, "activations": 3, "logits and loss": 4, "temporary": 5}
+# Gigabytes of common cards, each of which has as many bytes as a GiB.
+CARDS = {"RTX 4060 8GB": 8, "RTX 4060 Ti 8GB": 8, "RTX 3060 12GB": 12, "RTX 4060 Ti 16GB": 16}
+CARDS |= {"RTX 4090 24GB": 24, "A100 40GB": 40, "A100 80GB": 80}
 SWITCHES = {"activation_checkpointing": "Activation checkpointing", "chunked_loss": "Chunked loss"}
 
 
@@ -32,7 +35,7 @@ class Step:
         micro_batch_size: rows in one forward pass; 0 for all of them.
         activation_checkpointing: whether activations are computed again in the backward pass.
         chunked_loss: whether head and loss are computed for a few tokens at a time.
-        card: one of `tlkit.memory.CARDS`.
+        card: one of `CARDS`.
     """
 
     model: str = "qwen2-0.5b"
@@ -51,6 +54,11 @@ class Step:
         micro = self.micro_batch_size if 0 < self.micro_batch_size < self.batch_size else None
         return Plan(micro, chunked_loss=self.chunked_loss, activation_checkpointing=self.activation_checkpointing)
 
+    @property
+    def device(self) -> VirtualDevice:
+        """The card, played."""
+        return VirtualDevice(f"{self.card}, virtual", CARDS[self.card] * 2**30)
+
     def estimate(self) -> MemoryEstimate:
         """Bytes that the step needs; a few seconds for a large model, and at once when it is asked for again."""
         shape = {"batch_size": self.batch_size, "sequence_length": self.sequence_length}
@@ -65,9 +73,9 @@ def memory_view(step: Step, before: MemoryEstimate | None = None) -> View:
         before: of another step, drawn above it for comparison.
 
     Raises:
-        ValueError: for an unknown card, and as `estimate_memory` does.
+        ValueError: as `estimate_memory` does.
     """
-    usable, estimate = int(CARD_SHARE * virtual_device(step.card).budget), step.estimate()
+    usable, estimate = int(CARD_SHARE * step.device.budget), step.estimate()
     largest = max(estimate.categories, key=estimate.categories.get)
     share = f"{100 * estimate.categories[largest] / estimate.peak:.0f}% of it {largest}"
     needs = f"{step.strategy} on {step.model} needs {in_units(estimate.peak)}, {share}."
@@ -113,7 +121,7 @@ def way_to_fit(step: Step) -> Recommendation:
     Raises:
         MemoryError: with numbers, where nothing fits.
     """
-    card, shape = virtual_device(step.card), {"batch_size": step.batch_size, "sequence_length": step.sequence_length}
+    card, shape = step.device, {"batch_size": step.batch_size, "sequence_length": step.sequence_length}
     try:
         return recommend(card, step.model, step.strategy, dtype=step.dtype, plan=step.plan, **shape)
     except MemoryError:

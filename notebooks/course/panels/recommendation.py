@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tlkit.devices import Device
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
-from tlkit.fitting.ladder import SAME_RESULT, Rung, bf16_is_faster, walk
+from tlkit.fitting.ladder import SAME_RESULT, bf16_is_faster, walk
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE
@@ -124,9 +124,9 @@ def _plans(
     """The plan and what needs less, one estimate at a time."""
     estimates = {}
 
-    def rung_of(name: str, lower: Plan) -> Rung:
+    def need(lower: Plan) -> int:
         estimates[lower] = estimate_memory(model, strategy, dtype=dtype, plan=lower, **shape)
-        return Rung(name, lower, estimates[lower].peak)
+        return estimates[lower].peak
 
-    for rung in walk(plan, shape["batch_size"], SAME_RESULT, rung_of):
-        yield rung.plan, estimates[rung.plan]
+    for _, lower, _ in walk(plan, shape["batch_size"], SAME_RESULT, need):
+        yield lower, estimates[lower]

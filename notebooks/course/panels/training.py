@@ -13,9 +13,9 @@ from tlkit.models import LoadedModel, load_model
 from tlkit.names import CLASSIC
 from tlkit.reports.figure import COLOURS, FAINT, INK
 from tlkit.settings import Profile, TrainingConfig, setup
-from tlkit.steps import mean_loss
+from tlkit.steps import TrainingState, mean_loss
 from tlkit.strategies import apply_strategy
-from tlkit.training import new_state, total_steps, training_steps
+from tlkit.training import total_steps, training_steps
 
 TOO_HIGH = 1.0  # nats per token above the untouched model: a run that gets there has diverged
 ROOM_BELOW = 1.2  # nats per token below it, where runs are expected
@@ -86,7 +86,7 @@ def trained(run: Run, epochs: float = 1, *, profile: Profile | None = None, ever
     loaded, blocks, unseen = _text(profile)
     config = TrainingConfig(run.rate, epochs=epochs, batch_size=4)
     run.model, run.total_steps = apply_strategy(loaded.model, run.strategy).model, total_steps(len(blocks), config)
-    for record in training_steps(new_state(run.model, config), blocks, config):
+    for record in training_steps(TrainingState(run.model, config), blocks):
         if record.step == 1 or record.step % every == 0 or record.step == run.total_steps:
             run.points.append((record.step, mean_loss(run.model, unseen)))
             yield run

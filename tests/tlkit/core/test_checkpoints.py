@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.files import CheckpointError, lock_folder, write_atomically
 from tlkit.strategies import apply_strategy
-from tlkit.training import RunLog, TrainingConfig, new_state, restore, save, train
+from tlkit.training import TrainingConfig, TrainingState, restore, save, train
 
 BLOCKS = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
 HELD_OUT = torch.randint(64, (4, 16), generator=torch.Generator().manual_seed(2))
@@ -133,13 +133,13 @@ STEPS = (3, 4, 99_999_999, 100_000_000)
 )
 def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path, damages, restored):
     """The last two of four sort the other way round by name."""
-    state, checkpoints = new_state(small_model("last_layers", blocks=1), CONFIG), Checkpoints(tmp_path, {})
+    state, checkpoints = TrainingState(small_model("last_layers", blocks=1), CONFIG), Checkpoints(tmp_path, {})
     for step in STEPS:
         state.step = step
         with torch.no_grad():
             state.parameters[0].fill_(step)
         (tmp_path / str(step)).mkdir()
-        save(Checkpoints(tmp_path / str(step), {}), state, RunLog())
+        save(Checkpoints(tmp_path / str(step), {}), state)
         for path in (tmp_path / str(step)).iterdir():
             path.rename(tmp_path / path.name)
         (tmp_path / str(step)).rmdir()
@@ -151,17 +151,17 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
     before, state.step = {path.name for path in tmp_path.iterdir()}, 0
     if restored is None:
         with pytest.raises(CheckpointError, match="is whole"):
-            restore(checkpoints, state, RunLog())
+            restore(checkpoints, state)
         restored = 0
     else:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            restore(checkpoints, state, RunLog())
+            restore(checkpoints, state)
         assert state.step == restored and bool((state.parameters[0] == restored).all())
         assert len(said) == bool(damages)
     assert {path.name for path in tmp_path.iterdir()} == before
     state.step += 1
-    save(checkpoints, state, RunLog())
+    save(checkpoints, state)
     kept = {f"step-{step:08d}.safetensors" for step in {restored, restored + 1} - {0}}
     assert {path.name for path in tmp_path.iterdir()} == kept | foreign
 

@@ -15,7 +15,7 @@ from tlkit.models.groups import ParameterGroup, in_phases, set_groups
 from tlkit.models.prefix import NoFrozenPrefix, cached_prefix
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, new_state, train, training_steps
+from tlkit.training import TrainingConfig, train, training_steps
 
 BLOCKS = torch.randint(3, 64, (8, 16), generator=torch.Generator().manual_seed(1))
 CONFIG = TrainingConfig(1e-2, batch_size=2, epochs=4)  # sixteen steps
@@ -37,9 +37,9 @@ def test_unfreezing_goes_from_the_head_down_and_reaches_everything():
     """Three blocks in three phases: five levels, of which the first two begin, then two, then one."""
     model = adapted(phases=3)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    state, before = new_state(model, CONFIG), weights_of(model)
+    state, before = TrainingState(model, CONFIG), weights_of(model)
     seen = []
-    for record in training_steps(state, BLOCKS, CONFIG):
+    for record in training_steps(state, BLOCKS):
         seen.append(moved(before, model))
         if record.step == 1:
             assert all(moments["step"] == 1 for moments in state.optimizer.state.values())
@@ -68,11 +68,12 @@ def test_rates_fall_by_one_factor_from_the_head_to_the_embedding():
     assert heights == pytest.approx([0.01 ** (step / 4) for step in (1, 2, 3)])
     # Plain SGD moves each weight by rate times gradient, so the rates can be read off the weights.
     before = weights_of(model)
-    state = TrainingState(model, optimizer="sgd", weight_decay=0.0)
+    config = TrainingConfig(optimizer="sgd", weight_decay=0.0, max_gradient_norm=math.inf)
+    state = TrainingState(model, config)
     gradients = {}
     for name, parameter in model.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda p, n=name: gradients.update({n: p.grad.clone()}))
-    take_step(state, BLOCKS[:4], 0.1, max_gradient_norm=math.inf)
+    take_step(state, BLOCKS[:4], 0.1)
     for name, parameter in model.named_parameters():
         expected = before[name] - 0.1 * rates[name] * gradients[name]
         assert torch.allclose(parameter, expected, rtol=1e-5, atol=1e-7), name
@@ -100,7 +101,7 @@ def test_a_step_that_breaks_off_at_a_border_is_undone(plan):
     """The moments of what has just begun are made in that step, and must not be half made afterwards."""
     expected, model = adapted(), adapted()
     losses = train(expected, BLOCKS, CONFIG, plan=plan).history.loss.tolist()
-    state = new_state(model, CONFIG)
+    state = TrainingState(model, CONFIG)
     state.apply_plan(plan)
     broken, calls, optimizer_step = [], [], torch.optim.AdamW.step
 
@@ -118,7 +119,7 @@ def test_a_step_that_breaks_off_at_a_border_is_undone(plan):
         patch.setattr(torch.optim.AdamW, "step", failing)
         while state.step < 16:
             with suppress(torch.OutOfMemoryError):
-                for record in training_steps(state, BLOCKS, CONFIG):
+                for record in training_steps(state, BLOCKS):
                     broken.append(record.loss)
     assert len(calls) == 18 and broken == losses
     assert all(map(torch.equal, model.parameters(), expected.parameters()))

@@ -18,9 +18,17 @@ from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import chunked_loss_agrees, summed_loss
 from tlkit.memory import MemoryTrack
 from tlkit.models.parts import find_blocks
-from tlkit.steps import NothingToTrain, Plan, accumulate_gradients, draws_random_numbers, mean_loss, take_step
+from tlkit.settings import Plan
+from tlkit.steps import (
+    NothingToTrain,
+    TrainingState,
+    accumulate_gradients,
+    draws_random_numbers,
+    mean_loss,
+    take_step,
+)
 from tlkit.strategies import apply_strategy, strategy
-from tlkit.training import TrainingConfig, new_state, train
+from tlkit.training import TrainingConfig, train
 
 BLOCKS = torch.randint(97, (8, 12), generator=torch.Generator().manual_seed(0))
 TOKENS = {"bos_token_id": 1, "eos_token_id": 2}
@@ -146,7 +154,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     Nor the number of updates of a weight that has had fewer than others, as an expert has that got no token.
     """
     model, undisturbed = (small("llama") for _ in range(2))
-    state, other = (new_state(m, TrainingConfig()) for m in (model, undisturbed))
+    state, other = (TrainingState(m, TrainingConfig()) for m in (model, undisturbed))
     for number in range(taken):
         for one in (model, undisturbed):
             one.model.layers[1].mlp.up_proj.weight.requires_grad_(number > 0)
@@ -198,7 +206,7 @@ def test_counting_memory_changes_no_result(strategy, precision):
     results = []
     for counting in (nullcontext(), MemoryTrack()):
         model = small("qwen2")
-        state = new_state(apply_strategy(model, strategy).model, TrainingConfig())
+        state = TrainingState(apply_strategy(model, strategy).model, TrainingConfig())
         state.apply_plan(Plan(precision=precision))
         with counting:
             records = [take_step(state, BLOCKS, 1e-2) for _ in range(2)]

@@ -7,7 +7,7 @@ import torch
 
 from tlkit.evidence.gradient_flow import check_gradient_flow
 from tlkit.models import load_model
-from tlkit.settings import Plan
+from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState
 from tlkit.strategies import apply_strategy, strategies_named
 
@@ -33,7 +33,7 @@ def test_every_strategy_moves_what_it_declares_and_nothing_else(strategy):
 
 def test_copies_of_the_weights_on_the_host_are_as_they_were(shallow):
     report = adapted("last_layers")
-    state = TrainingState(report.model, weight_decay=0.0)
+    state = TrainingState(report.model, TrainingConfig(weight_decay=0.0))
     state.apply_plan(Plan(offload_optimizer=True))
     check_gradient_flow(report, BLOCKS, state=state)
     assert all(map(torch.equal, state.master_parameters, state.parameters))
@@ -110,7 +110,7 @@ def test_adapters_that_are_all_outside_the_graph_cannot_train_at_all():
 def test_an_optimizer_with_stale_tensors_is_found():
     """The optimizer was made before the model was moved to new tensors: the commonest way to train nothing."""
     report = adapted("last_layers")
-    state = TrainingState(report.model, weight_decay=0.0)
+    state = TrainingState(report.model, TrainingConfig(weight_decay=0.0))
     norm = report.model.model.norm
     norm.weight = torch.nn.Parameter(norm.weight.detach().clone())
     flow = check_gradient_flow(report, BLOCKS, state=state)

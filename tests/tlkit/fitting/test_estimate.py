@@ -9,13 +9,13 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.models.opt import modeling_opt
 
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
-from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.trace import CannotEstimate
+from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import architecture, load_model
 from tlkit.names import CLASSIC
 from tlkit.quantization import tensors_of
+from tlkit.settings import TrainingConfig
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import apply_strategy, strategies_named
 
@@ -39,7 +39,7 @@ def measured(model, shape, plan=PLANS[0], optimizer="adamw"):
     card = virtual_device(memory="100GiB")
     with card:
         card.count(tensors_of(model))
-        state = TrainingState(model, optimizer=optimizer, host=card.host)
+        state = TrainingState(model, TrainingConfig(optimizer=optimizer))
         state.apply_plan(plan)
         take_step(state, blocks, 1e-3)
         card.peak = 0
@@ -153,9 +153,6 @@ def test_sizes_are_read_as_people_write_them():
     for bad in ("48", "-1GB", "eight GB"):
         with pytest.raises(ValueError, match="expected a size such as"):
             parse_size(bad)
-    assert virtual_device("RTX 4060 Ti 8GB").budget == 8 * 2**30
-    with pytest.raises(ValueError, match="card 'Voodoo 2' is unknown"):
-        virtual_device("Voodoo 2")
 
 
 def test_a_virtual_card_refuses_what_passes_its_budget():

@@ -14,17 +14,22 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tlkit.devices import probe
 from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
+from tlkit.fitting.fallback import (
+    FallbackLog,
+    catch_out_of_memory,
+    evaluate_with_fallback,
+    is_out_of_memory,
+    train_with_fallback,
+)
 from tlkit.fitting.ladder import LADDER
-from tlkit.fitting.out_of_memory import catch_out_of_memory, is_out_of_memory
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import load_model
 from tlkit.models.adapters import base_model
 from tlkit.models.parts import find_blocks
 from tlkit.quantization import tensors_of
-from tlkit.steps import Plan, mean_loss
+from tlkit.steps import Plan, TrainingState, mean_loss
 from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, new_state, train, training_steps
+from tlkit.training import TrainingConfig, train, training_steps
 
 CONFIG = TrainingConfig(1e-3, batch_size=4, epochs=1)
 BLOCKS = torch.randint(64, (16, 12), generator=torch.Generator().manual_seed(0))
@@ -107,10 +112,10 @@ def test_a_failure_in_the_optimizer_step_is_undone(step, monkeypatch):
 
     monkeypatch.setattr(torch.optim.AdamW, "step", failing)
     model = small_model()
-    state = new_state(model, CONFIG)
-    failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
+    state = TrainingState(model, CONFIG)
+    failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS)))
     assert failure.failed_in == "optimizer step" and state.step == step - 1
-    list(training_steps(state, BLOCKS, CONFIG))
+    list(training_steps(state, BLOCKS))
     assert torch.equal(weights_of(model), weights_of(reference))
 
 
@@ -174,15 +179,15 @@ def refuse_in(part, state, card, monkeypatch):
 )
 def test_the_step_says_which_part_of_it_ran_out_of_memory(strategy, part, expected, plan, monkeypatch):
     """AdamW with one group makes its moments in its first step, with several before it: both are the optimizer step."""
-    state = new_state(small_model(strategy), CONFIG)
+    state = TrainingState(small_model(strategy), CONFIG)
     with Failing() as card:
         state.apply_plan(plan)
         refuse_in(part, state, card, monkeypatch)
-        failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS, CONFIG)))
+        failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS)))
     assert failure.failed_in == expected and state.step == 0
     reference = small_model(strategy)
     train(reference, BLOCKS, CONFIG)
-    list(training_steps(state, BLOCKS, CONFIG))
+    list(training_steps(state, BLOCKS))
     assert_same(state.model, weights_of(reference))  # half made moments were dropped
 
 
@@ -204,15 +209,15 @@ def test_dropout_draws_the_same_numbers_again():
 def test_an_interrupt_anywhere_leaves_whole_steps():
     """What KeyboardInterrupt leaves can be trained on, and ends where an undisturbed run ends."""
     reference = small_model()
-    state = new_state(reference, CONFIG)
+    state = TrainingState(reference, CONFIG)
     with Failing() as card:
-        list(training_steps(state, BLOCKS, CONFIG))
+        list(training_steps(state, BLOCKS))
     for number in range(5, card.seen, card.seen // 8):
         model = small_model()
-        state = new_state(model, CONFIG)
+        state = TrainingState(model, CONFIG)
         with Failing(number, error=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
-            list(training_steps(state, BLOCKS, CONFIG))
-        list(training_steps(state, BLOCKS, CONFIG))
+            list(training_steps(state, BLOCKS))
+        list(training_steps(state, BLOCKS))
         assert torch.equal(weights_of(model), weights_of(reference))
 
 

@@ -6,10 +6,9 @@ from small_models import weights_of
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.devices import probe
-from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
+from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.fitting.ladder import LADDER, descend
-from tlkit.fitting.trace import CannotEstimate
 from tlkit.memory import virtual_device
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
@@ -32,7 +31,7 @@ def tiny(kind: str = "qwen2", strategy: str = "full", **options):
 
 @pytest.fixture
 def slow_in_bf16(monkeypatch):
-    monkeypatch.setattr("tlkit.fitting.ladder.bf16_pays", lambda device: False)
+    monkeypatch.setattr("tlkit.fitting.ladder.bf16_speed", lambda device: 0.5)
 
 
 @pytest.fixture
