@@ -30,23 +30,15 @@ class Checkpoint(NamedTuple):
     notes: dict
 
 
-class _Damaged(Exception):
-    """What was read is not what was written."""
-
-
 @dataclass(frozen=True)
 class Checkpoints:
     """A folder of checkpoints of one run. Files whose names are not exactly ours are never touched.
 
     Each is one file of safetensors. Its metadata are the step, the notes, the run's identity, and a hash of all.
-
-    Args:
-        folder: where the checkpoints are; other files may be there too.
-        identity: what a run that goes on must have in common with this one, from `identity_of`.
     """
 
     folder: Path
-    identity: dict
+    identity: dict  # what a run that goes on must have in common with this one, from `identity_of`
 
     @contextmanager
     def lock(self, resume: bool) -> Iterator[None]:
@@ -79,7 +71,10 @@ class Checkpoints:
                 "those before it are untouched"
             ) from error
         try:
-            _remove_all_but_newest(step, self.folder)
+            kept = [path for path in _saved(self.folder) if _step_of(path) <= step][-KEPT:]  # beyond, all are damaged
+            for path in _ours(self.folder):
+                if path not in kept:
+                    path.unlink(missing_ok=True)
         except OSError as error:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
@@ -93,13 +88,12 @@ class Checkpoints:
         """
         damaged = []
         for path in reversed(_saved(self.folder)):
-            try:
-                run, tensors = _read(path)
-            except _Damaged as damage:
-                damaged.append(str(damage))
+            if (content := _read(path)) is None:
+                damaged.append(f"{path} is damaged")
                 continue
             if damaged:
                 warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
+            run, tensors = content
             if differing := list(_differences(run["identity"], self.identity)):
                 raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
             return Checkpoint(run["step"], tensors, run["notes"])
@@ -131,32 +125,22 @@ def _step_of(path: Path) -> int:
     return int(OURS.fullmatch(path.name)[1])
 
 
-def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]]:
-    """The metadata and the tensors. Raises _Damaged where they are not what was written."""
+def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]] | None:
+    """What was written about the run, and the tensors; None where it is not all there."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no dictionary
     except SafetensorError:
-        raise _Damaged(f"{path} is damaged") from None
+        return None
     text = metadata.get("run", "")
-    if metadata.get("sha256") != _hash(text, tensors):
-        raise _Damaged(f"{path} is damaged")
-    return json.loads(text), tensors
+    return (json.loads(text), tensors) if metadata.get("sha256") == _hash(text, tensors) else None
 
 
 def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
     names = sorted(tensors)
     content = f"{text} {names} {hash_of(tensors[name] for name in names)}"
     return hashlib.sha256(content.encode()).hexdigest()
-
-
-def _remove_all_but_newest(step: int, folder: Path) -> None:
-    """Up to a step, beyond which all are damaged."""
-    kept = [path for path in _saved(folder) if _step_of(path) <= step][-KEPT:]
-    for path in _ours(folder):
-        if path not in kept:
-            path.unlink(missing_ok=True)
 
 
 def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:

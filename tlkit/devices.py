@@ -113,18 +113,10 @@ def bf16_speed(device: Device) -> float:
 
 
 def settled_precision(asked: str, device: Device) -> str:
-    """The precision to compute in.
-
-    Args:
-        asked: "fp32", "bf16", or "auto": bf16 where `device` is so much faster in it that a step is, too.
-        device: real, from `probe`; or virtual, whose products this machine carries out.
-
-    Returns:
-        "fp32" or "bf16".
-    """
-    if asked != "auto":
-        return asked
-    return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
+    """The precision that was asked for; of "auto" bf16 where `device` is so much faster in it that a step is, too."""
+    if asked == "auto":
+        return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
+    return asked
 
 
 def _try_out(kind: str) -> str | None:

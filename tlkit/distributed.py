@@ -48,17 +48,13 @@ LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|n
 
 @contextmanager
 def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Accelerator | None]:
-    """Join the processes that torchrun has started, and part from them at the end.
+    """Join the processes that torchrun has started, and part from them at the end; None where it has started none.
 
     Args:
         sharding: "ddp", "fsdp" or None, as it was asked for.
         on_cpu: compute on processors, also where there are cards.
 
-    Yields:
-        What connects them; None where torchrun has started none.
-
     Raises:
-        ValueError: where a sharding is asked for and there is nobody to share with.
         ConnectionError: where another process ends before its time.
     """
     if not distributed.is_torchelastic_launched():
@@ -100,17 +96,13 @@ def train_together(
 ) -> TrainingResult:
     """`train` in several processes: each calls this with the same arguments, and the first one writes.
 
-    What is not said here is as in `train`. A run that is resumed may have had another number of processes.
+    A run that is resumed may have had another number of processes.
 
     Args:
         accelerator: from `joined`.
         model: with FSDP it may be on the host, and is there again at the end.
-        config: without early stopping.
         sharding: "ddp" (the default) or "fsdp".
         checkpoint_dir: with several machines a folder that they share.
-
-    Raises:
-        ValueError: as in `train`, and for what needs one process.
     """
     plan, in_parts = plan or Plan(), sharding == "fsdp"
     check_settings(model, blocks, config, plan, validation)
@@ -128,7 +120,12 @@ def train_together(
         accelerator.wait_for_everyone()
         if checkpoints:
             restore(checkpoints, state)
-        _refuse_other_steps(accelerator, state, checkpoint_dir)
+        steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
+        if len(set(steps)) > 1:
+            raise ValueError(
+                f"the processes would go on after the steps {steps}: expected {checkpoint_dir} to be one folder for "
+                "all machines"
+            )
         state.apply_plan(plan)
         with reported(progress, "training") as progress:
             result = run_steps(
@@ -149,13 +146,10 @@ def train_together(
 
 
 def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:
-    """A process' share of a batch, cut into passes.
+    """A process' share of a batch, cut into passes: for each its rows, and their weight, 1 or 0.
 
     Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes a row
     that counts nothing.
-
-    Returns:
-        For each pass its rows and their weight, 1 or 0.
     """
     most = math.ceil(len(batch) / size)
     mine = batch[rank::size]
@@ -188,14 +182,6 @@ def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: P
     with evaluation_mode(loss):
         parts = [loss(rows.to(accelerator.device), plan) * weight for rows, weight in passes]
     return accelerator.reduce(sum(parts)).item() / labels_in(blocks)
-
-
-def _refuse_other_steps(accelerator: Accelerator, state: TrainingState, folder: str | Path | None) -> None:
-    steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
-    if len(set(steps)) > 1:
-        raise ValueError(
-            f"the processes would go on after the steps {steps}: expected {folder} to be one folder for all machines"
-        )
 
 
 class _SummedLoss(nn.Module):

@@ -35,8 +35,8 @@ def on_host() -> Iterator[None]:
 class MemoryTrack(TorchDispatchMode):
     """Bytes of live tensors: now (`current`) and at most (`peak`).
 
-    It counts what torch holds, not what the process does: the interpreter and kernels' scratch space come on
-    top. So the figure is the same on every machine, and the same for real tensors and for fake ones.
+    It counts what torch holds, without the interpreter and kernels' scratch space: the figure is the same on every
+    machine, and for real tensors and fake ones.
 
     Args:
         on: the type of the device to count on, such as "cuda"; default: all, but what is made `on_host`.
@@ -45,17 +45,8 @@ class MemoryTrack(TorchDispatchMode):
     def __init__(self, on: str | None = None) -> None:
         super().__init__()
         self.on, self.current, self.peak = on, 0, 0
-        self.active = False
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
         self.hosted = 0  # how many `on_host` are around what is made now
-
-    def __enter__(self):
-        self.active = True
-        return super().__enter__()
-
-    def __exit__(self, *exception):
-        self.active = False
-        return super().__exit__(*exception)
 
     def count(self, tensors: Iterable[torch.Tensor]) -> None:
         """Count tensors that are there already."""
@@ -156,14 +147,14 @@ class VirtualDevice(MemoryTrack):
     Use it as a context; `count` the model's tensors, or let `train_with_fallback` do both.
     """
 
-    def __init__(self, name: str, budget: int) -> None:
-        super().__init__()
-        self.name, self.budget = name, budget
-
     kind = "cpu"
     torch = CPU
     has_host = True
     host = staticmethod(on_host)
+
+    def __init__(self, name: str, budget: int) -> None:
+        super().__init__()
+        self.name, self.budget = name, budget
 
     @property
     def free_memory(self) -> int:
@@ -172,7 +163,7 @@ class VirtualDevice(MemoryTrack):
 
     def counting(self) -> AbstractContextManager:
         """Inside, tensors are counted, and once only."""
-        return nullcontext() if self.active else self
+        return nullcontext() if self in _get_current_dispatch_mode_stack() else self
 
     def place(self, model: nn.Module) -> None:
         """Bring a model here."""
@@ -187,13 +178,8 @@ class VirtualDevice(MemoryTrack):
         self.peak = self.current
 
     def admit(self, size: int) -> None:
-        """Refuse what would pass the budget, in CUDA's own words.
-
-        Raises:
-            torch.OutOfMemoryError: where fewer are free.
-        """
+        """Refuse what would pass the budget, in CUDA's words: who has read them here will know them there."""
         if self.current + size > self.budget:
-            # Who has read this sentence here will know it there.
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
                 f"{in_units(self.budget)} of which {in_units(self.free_memory)} is free. Of the allocated memory "
@@ -207,17 +193,7 @@ def virtual_device(memory: str) -> VirtualDevice:
 
 
 def parse_size(text: str) -> int:
-    """Read a size: MB is 10**6 bytes and MiB 2**20.
-
-    Args:
-        text: such as "48MB", "8 GB" or "7.5GiB"; a card of 8 GB, as its maker says, has 8 GiB.
-
-    Returns:
-        Bytes.
-
-    Raises:
-        ValueError: for anything else.
-    """
+    """The bytes of a size such as "48MB", "8 GB" or "7.5GiB": MB is 10**6 and MiB 2**20; a ValueError for all else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\s*", str(text), re.IGNORECASE)
     base = 1024 if match and match[3] else 1000
     size = int(float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
@@ -265,8 +241,8 @@ def freed_memory_kept() -> Iterator[None]:
     """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
 
     Every step makes and frees the same tensors. The GNU C library gives large ones back to the system each time, and
-    the system clears every page before it hands it out again. With another C library nothing is done, nor where the
-    environment says when memory is to be given back (`MALLOC_TRIM_THRESHOLD_` and the like).
+    the system clears every page before it hands it out again. Nothing is done with another C library, nor where the
+    environment says when memory is to be given back.
     """
     set_by_user = _SET_BY_USER & set(os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
     if set_by_user or platform.libc_ver()[0] != "glibc":

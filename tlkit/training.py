@@ -30,23 +30,21 @@ LAST_STEPS = 5  # whose mean loss is where a run ends
 class TrainingResult:
     """What a training run leaves behind.
 
-    `history` has one row per step, `validation` one per evaluation. `peak_memory` is in bytes of tensors; NaN for
-    several processes, and where no step was left to take. To find it, live tensors are counted in one step, the first
-    that has the optimizer's state; it is marked `memory_counted`.
+    For `peak_memory` live tensors are counted in one step, the first that has the optimizer's state; it is marked
+    `memory_counted`. It is NaN for several processes, and where no step was left to take.
     """
 
-    history: pd.DataFrame
-    validation: pd.DataFrame
-    peak_memory: float
+    history: pd.DataFrame  # a row for each step
+    validation: pd.DataFrame  # a row for each evaluation
+    peak_memory: float  # bytes of tensors
     stopped_early: bool
     config: TrainingConfig = field(repr=False)
 
     @property
     def seconds(self) -> float:
-        """Seconds of all steps, evaluations and checkpoints not included.
+        """Of all steps, without evaluations and checkpoints.
 
-        A step in which memory was counted takes longer for it; it is taken to need as long per token as the others
-        did. Where there are no others, as in a run of one step, its own time is all there is, and is too long.
+        A step in which memory was counted takes longer, so it is taken to need as long per token as the others did.
         """
         timed = self.history[~self.history.memory_counted]
         timed = self.history if timed.empty else timed
@@ -145,8 +143,8 @@ def run_steps(
     Args:
         steps: takes a step each time it is asked for the next record.
         rows: how many blocks or examples there are.
-        score: the validation loss now, in nats per token; None where there is nothing to score on.
-        save: writes a checkpoint; None where there are none.
+        score: the validation loss now, in nats per token.
+        save: writes a checkpoint.
         count_memory: whether to count live tensors in one step.
     """
     config, total = state.config, total_steps(rows, state.config)
@@ -239,11 +237,7 @@ def checkpoints_of(
     config: TrainingConfig,
     plan: Plan,
 ) -> Checkpoints | None:
-    """The checkpoints of a run, which begins with `model` as it is now; None without a folder.
-
-    Raises:
-        ValueError: for settings that say nothing about when or where.
-    """
+    """The checkpoints of a run, which begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
@@ -262,12 +256,7 @@ def save(checkpoints: Checkpoints, state: TrainingState) -> None:
 
 
 def restore(checkpoints: Checkpoints, state: TrainingState) -> None:
-    """Bring a state to the newest checkpoint; it stays as it is where there is none.
-
-    Raises:
-        CheckpointError: where there are checkpoints but none is whole.
-        ValueError: where the newest belongs to another model, other data or other settings.
-    """
+    """Bring a state to the newest checkpoint; it stays as it is where there is none."""
     if (newest := checkpoints.newest()) is not None:
         state.load_tensors(newest.step, newest.tensors)
         state.records = [StepRecord(**record) for record in newest.notes["records"]]
@@ -287,8 +276,7 @@ def total_steps(rows: int, config: TrainingConfig) -> int:
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
     """The batch of one step, from the seed and the step number alone, so that any step can be repeated.
 
-    Returns:
-        Token ids, shape (batch, tokens), or examples as long as the longest of them; each row comes once in an epoch.
+    Each row comes once in an epoch. Examples are cut to the longest of the batch.
     """
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
@@ -297,11 +285,7 @@ def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
 
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then the schedule down towards zero.
-
-    Returns:
-        Between 0 and 1, to be multiplied by the learning rate.
-    """
+    """Linear warm-up, then the schedule down towards zero: between 0 and 1, to be multiplied by the learning rate."""
     warmup = round(config.warmup_fraction * total)
     if step < warmup:
         return (step + 1) / warmup
@@ -310,17 +294,9 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 
 
 def check_settings(
-    model: torch.nn.Module,
-    blocks: Batch,
-    config: TrainingConfig,
-    plan: Plan,
-    validation: Batch | None = None,
+    model: torch.nn.Module, blocks: Batch, config: TrainingConfig, plan: Plan, validation: Batch | None = None
 ) -> None:
-    """Refuse settings or data that cannot train, before any work.
-
-    Raises:
-        ValueError: one line, with what was given and what was expected.
-    """
+    """Raise ValueError, with what was given and what was expected, for settings or data that cannot train."""
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
     vocabulary = model.config.get_text_config().vocab_size

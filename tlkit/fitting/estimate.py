@@ -40,16 +40,10 @@ class CannotEstimate(ValueError):
 
 @dataclass(frozen=True)
 class MemoryEstimate:
-    """Bytes at the moment of the step that needs most, by category.
+    """Bytes at the moment of the step that needs most."""
 
-    Attributes:
-        categories: bytes of each of `CATEGORIES` at that moment.
-        phases: the peak in bytes of each part of the step, and of the evaluation where one was asked for.
-        process_overhead: bytes that a process needs besides its tensors.
-    """
-
-    categories: dict[str, int]
-    phases: dict[str, int]
+    categories: dict[str, int]  # of `CATEGORIES`, at that moment
+    phases: dict[str, int]  # the peak of each part of the step, and of the evaluation where one was asked for
     process_overhead: int = PROCESS_OVERHEAD_BYTES
 
     @property
@@ -98,9 +92,6 @@ def estimate_memory(
         evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
             takes `windows_at_once` windows); it becomes the phase "evaluation".
         classes: of a classifier that is built from a name or a configuration; None for a causal language model.
-
-    Returns:
-        The peak, by category and by phase.
 
     Raises:
         ValueError: for an unknown model, strategy, dtype or size, before any work.

@@ -35,27 +35,16 @@ BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 @dataclass(frozen=True)
 class Failure:
-    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive.
+    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive."""
 
-    Attributes:
-        failed_in: "forward pass", "backward pass" or "optimizer step".
-        bytes_asked: of the allocation that failed, NaN where unknown.
-        bytes_available: that were free, NaN where unknown.
-        error: its first line.
-    """
-
-    failed_in: str
-    bytes_asked: float
-    bytes_available: float
-    error: str
+    failed_in: str  # "forward pass", "backward pass" or "optimizer step"
+    bytes_asked: float  # of the allocation that failed, NaN where unknown
+    bytes_available: float  # that were free then, NaN where unknown
+    error: str  # its first line
 
 
 def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
-    """Call `action`, and let go of all that it held if it runs out of memory.
-
-    Returns:
-        (None, what it returned), or (what it ran out of memory for, None).
-    """
+    """None and what `action` returns; or what it ran out of memory for, with all let go that it held, and None."""
     try:
         return None, action()
     except Exception as error:
@@ -100,37 +89,21 @@ def _failure_of(error: BaseException) -> Failure:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try: what was done where, or where it failed and what for.
+    """One try: what was done where, or where it failed and what for. Figures that are not known are NaN."""
 
-    Attributes:
-        action: "estimate", "loading", "training", "validation", or what else was tried.
-        device: where.
-        rung: how, a name of `LADDER` or "as planned".
-        first_step: the first optimizer step of this try, from 1.
-        steps_done: how many it finished.
-        failed_in: the part that failed; empty where none did.
-        bytes_asked: of the allocation that failed, NaN where unknown.
-        bytes_available: that were free then, NaN where unknown.
-        peak: most bytes held on the device, NaN where unknown.
-        seconds: that its steps took.
-        changes_numerics: True where its result is not that of the plan asked for, beyond the order of additions.
-        error: what was said when it failed.
-        note: what else there is to know about the rung.
-    """
-
-    action: str
+    action: str  # "estimate", "loading", "training", "validation", or what else was tried
     device: str
-    rung: str
-    first_step: int = 0
+    rung: str  # how: a name of `LADDER` or "as planned"
+    first_step: int = 0  # of this try, from 1
     steps_done: int = 0
-    failed_in: str = ""
-    bytes_asked: float = math.nan
-    bytes_available: float = math.nan
-    peak: float = math.nan
-    seconds: float = math.nan
-    changes_numerics: bool = False
-    error: str = ""
-    note: str = ""
+    failed_in: str = ""  # the part that failed; empty where none did
+    bytes_asked: float = math.nan  # of the allocation that failed
+    bytes_available: float = math.nan  # that were free then
+    peak: float = math.nan  # most bytes held on the device
+    seconds: float = math.nan  # that its steps took
+    changes_numerics: bool = False  # whether more than the order of additions differs from the plan asked for
+    error: str = ""  # what was said when it failed
+    note: str = ""  # what else there is to know about the rung
 
 
 @dataclass
@@ -168,21 +141,15 @@ def train_with_fallback(
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
 
     An estimate picks the first rung of `LADDER` that should fit, and skips those that save nothing; where a model
-    cannot be estimated, its first rung says so and each is tried after a real failure. The tokens of an optimizer step
+    cannot be estimated, its rungs say so and each is tried after a real failure. The tokens of an optimizer step
     never change.
 
     Args:
-        model: changed in place; where nothing else is said, it is on the host.
-        blocks: token ids, shape (blocks, tokens), or examples.
+        model: changed in place, and to begin with on the host.
         device: real or virtual, by default the best one here.
         plan: how the steps should be carried out if there is room.
         order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
-        validation: to score, of the same kind.
-        log: what is tried is added to it, also where it fails.
-        progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
-
-    Returns:
-        The result of the training, and the log.
+        log: what is tried is added to it, also where it fails, and it is returned.
 
     Raises:
         MemoryError: with numbers, where no rung fits.
@@ -208,25 +175,17 @@ def train_with_fallback(
             score=None if validation is None else lambda: _score(state, validation, device, log),
         )
         if isinstance(device, VirtualDevice):
-            training = [attempt for attempt in log.attempts if attempt.action == "training"]
-            result = replace(result, peak_memory=int(training[-1].peak))
+            peaks = [attempt.peak for attempt in log.attempts if attempt.action == "training"]
+            result = replace(result, peak_memory=int(peaks[-1]))
         if state.plan.train_on_host:
             catch_out_of_memory(lambda: move_weights(model, device.torch))
     return result, log
 
 
 def _first_rung(
-    model: torch.nn.Module,
-    rungs: Iterator[Rung],
-    batch: Batch,
-    device: Device | VirtualDevice,
-    log: FallbackLog,
+    model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: Device | VirtualDevice, log: FallbackLog
 ) -> Rung:
-    """The first rung that should fit; those passed over are taken from `rungs`, and the model is where training begins.
-
-    Raises:
-        MemoryError: with numbers, where none fits.
-    """
+    """The first of `rungs` that should fit, or a MemoryError with numbers; the model is where training begins."""
     rung, available = next(rungs), device.room_for(model)
     while rung.estimate is not None and rung.estimate > available:
         needs = f"needs {in_units(rung.estimate)}, {in_units(available)} are there"
@@ -243,8 +202,7 @@ def _first_rung(
         if failure is not None:
             log.add("loading", device, rung, failure)
             move_weights(model, CPU)
-            other_draws = device.torch != CPU and draws_random_numbers(model)
-            changes = rung.changes_numerics or other_draws
+            changes = rung.changes_numerics or device.torch != CPU and draws_random_numbers(model)
             rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)), changes_numerics=changes)
     return rung
 
@@ -274,11 +232,7 @@ def steps_with_fallback(
     log: FallbackLog,
     progress: Part = SILENT,
 ) -> Iterator[StepRecord]:
-    """Take the steps of `training_steps`, going down the `rungs` while memory runs out.
-
-    Raises:
-        MemoryError: after the last rung.
-    """
+    """Take the steps of `training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
     for rung in rungs:
         _refuse_small_host(state, blocks, rung.plan)
         state.apply_plan(rung.plan)
@@ -338,9 +292,6 @@ def evaluate_with_fallback(
         action: takes the number of rows to compute at a time.
         device: where to compute, by default the best device here.
         log: gets what fails, and what is done with less.
-
-    Returns:
-        What `action` returns.
 
     Raises:
         MemoryError: where one row at a time is too much, and the device was the host.

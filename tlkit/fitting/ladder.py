@@ -39,21 +39,13 @@ ON_HOST = "training on the host"
 
 @dataclass(frozen=True)
 class Rung:
-    """One way to carry out a step.
+    """One way to carry out a step."""
 
-    Attributes:
-        name: of the change that led here, or "as planned".
-        plan: how the step is carried out.
-        estimate: bytes it should need at its peak; None where that is not known.
-        changes_numerics: True where the result is not that of the plan asked for, beyond the order of additions.
-        note: what else there is to know, or empty.
-    """
-
-    name: str
+    name: str  # of the change that led here, or "as planned"
     plan: Plan
-    estimate: int | None = None
-    changes_numerics: bool = False
-    note: str = ""
+    estimate: int | None = None  # bytes it should need at its peak; None where that is not known
+    changes_numerics: bool = False  # whether more than the order of additions differs from the plan asked for
+    note: str = ""  # what else there is to know
 
 
 def bf16_is_faster(device: Device | VirtualDevice) -> bool:
@@ -112,11 +104,7 @@ def walk(
 ) -> Iterator[tuple[str, Plan, int | None]]:
     """Go down the ladder: yield a plan, then each one below it that is not known to save less than 1%.
 
-    Args:
-        need: the bytes of a plan; None where they are not known.
-
-    Yields:
-        The rung's name, its plan, and the bytes that it needs.
+    Each with its rung's name and the bytes that it needs, by `need`; None where they are not known.
     """
     size = need(plan)
     yield "as planned", plan, size

@@ -45,12 +45,11 @@ VISION = {
 WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
-def small(kind: str, device: str = "cpu", **settings) -> torch.nn.Module:
+def small(kind: str, **settings) -> torch.nn.Module:
     """A model of that architecture with two blocks and random weights."""
     config = AutoConfig.for_model(kind, **TOKENS | (GPT2 if kind == "gpt2" else LLAMA) | settings)
     torch.manual_seed(0)
-    with torch.device(device):
-        return AutoModelForCausalLM.from_config(config)
+    return AutoModelForCausalLM.from_config(config)
 
 
 # transformers 5.15 draws a number for each block of an OPT, also where no block is ever left out.
@@ -93,7 +92,6 @@ AS_TRAINED = 300
     ],
 )
 def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, settings, agrees):
-    assert chunked_loss_agrees(small(kind, "meta", **settings)) is agrees
     model = small(kind, **settings).eval()
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     assert chunked_loss_agrees(model) is agrees  # at weights where no cap bites yet
