@@ -98,14 +98,10 @@ def three_blocks(tmp_path_factory) -> str:
 @pytest.fixture
 def shallow(monkeypatch, three_blocks):
     """Whatever asks for the bundled model by its name gets three blocks of it."""
-    from tlkit.fitting.estimate import _of_preset
     from tlkit.models import PRESETS
 
     architecture = PRESETS["tiny"].architecture | {"num_hidden_layers": 3}
     monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["tiny"], source=three_blocks, architecture=architecture))
-    _of_preset.cache_clear()
-    yield
-    _of_preset.cache_clear()
 
 
 @pytest.fixture(scope="session")

@@ -177,7 +177,7 @@ def test_the_bar_is_the_estimate_and_the_verdict_compares_it_with_the_card(shall
     step = fitting.Step("tiny", "last_layers", batch_size=4, micro_batch_size=2, chunked_loss=True)
     view, plan = fitting.memory_view(step), Plan(2, chunked_loss=True)
     estimate = estimate_memory("tiny", "last_layers", batch_size=4, sequence_length=512, plan=plan)
-    assert step.estimate() == estimate
+    assert step.estimate == estimate
     bars = [bar.get_width() * 2**20 for container in view.figure.axes[0].containers for bar in container]
     assert bars == pytest.approx([estimate.categories[kind] for kind in fitting.KINDS])
     assert view.text.startswith("Fits RTX 4060 8GB: ")

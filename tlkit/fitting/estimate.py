@@ -1,7 +1,6 @@
 """What a training step will need: the step itself is taken, on tensors without contents, and they are counted."""
 
 import copy
-import functools
 import logging
 from collections import Counter
 from collections.abc import Iterator
@@ -18,13 +17,13 @@ from transformers import PretrainedConfig
 
 from tlkit.examples import Examples
 from tlkit.memory import MemoryTrack, in_units, on_host
-from tlkit.models import PRESETS, architecture, meta_model
+from tlkit.models import meta_model
 from tlkit.models.adapters import classifies, refuse_plan
 from tlkit.names import BACKWARD, FORWARD, UPDATE
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import OPTIMIZERS, NothingToTrain, TrainingState, accumulate_gradients
-from tlkit.strategies import FAMILIES, OWN, apply_strategy
+from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What a process grows by beyond its tensors: kernels' scratch space and libraries loaded on the way. Measured on
@@ -104,10 +103,6 @@ def estimate_memory(
         raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
-    fixed = FAMILIES.get(strategy) != OWN  # a reader's own strategy can be another one under the same name
-    if isinstance(model, str) and model in PRESETS and fixed and not options and classes is None:
-        shape = {"batch_size": batch_size, "sequence_length": sequence_length, "evaluation": evaluation}
-        return _of_preset(model, strategy, dtype=dtype, plan=plan, optimizer=optimizer, **shape)
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
     refuse_plan(model, plan)
@@ -125,12 +120,6 @@ def estimate_memory(
     phases = {phase: sum(categories.values()) for phase, categories in peaks.items()}
     highest = peaks[max(phases, key=phases.get)]
     return MemoryEstimate({name: highest.get(name, 0) for name in CATEGORIES}, phases)
-
-
-@functools.lru_cache
-def _of_preset(model: str, strategy: str | None, **question) -> MemoryEstimate:
-    """Neither a preset nor a strategy of ours changes, and tables ask for the same estimate more than once."""
-    return estimate_memory(architecture(model), strategy, **question)
 
 
 class StepTrace(MemoryTrack):

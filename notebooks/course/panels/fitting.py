@@ -1,6 +1,7 @@
 """Whether a training step fits a card, and what would make it fit."""
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import ipywidgets as ipw
 from matplotlib.figure import Figure
@@ -59,6 +60,7 @@ class Step:
         """The card, played."""
         return VirtualDevice(f"{self.card}, virtual", CARDS[self.card] * 2**30)
 
+    @cached_property
     def estimate(self) -> MemoryEstimate:
         """Bytes that the step needs; a few seconds for a large model, and at once when it is asked for again."""
         shape = {"batch_size": self.batch_size, "sequence_length": self.sequence_length}
@@ -75,7 +77,7 @@ def memory_view(step: Step, before: MemoryEstimate | None = None) -> View:
     Raises:
         ValueError: as `estimate_memory` does.
     """
-    usable, estimate = int(CARD_SHARE * step.device.budget), step.estimate()
+    usable, estimate = int(CARD_SHARE * step.device.budget), step.estimate
     largest = max(estimate.categories, key=estimate.categories.get)
     share = f"{100 * estimate.categories[largest] / estimate.peak:.0f}% of it {largest}"
     needs = f"{step.strategy} on {step.model} needs {in_units(estimate.peak)}, {share}."
@@ -156,7 +158,7 @@ def memory_explorer() -> Panel:
         with panel.working("estimating, a few seconds for a large model"):
             now = step()
             last = shown[-1] if shown and shown[-1].model == now.model else None
-            panel.show(memory_view(now, last.estimate() if last else None))
+            panel.show(memory_view(now, last.estimate if last else None))
             shown.append(now)
 
     def propose() -> None:
