@@ -173,10 +173,11 @@ def train_with_fallback(
             len(blocks),
             progress=progress,
             score=None if validation is None else lambda: _score(state, validation, device, log),
+            count_memory=math.isnan(device.peak),
         )
-        if isinstance(device, VirtualDevice):
-            peaks = [attempt.peak for attempt in log.attempts if attempt.action == "training"]
-            result = replace(result, peak_memory=int(peaks[-1]))
+        peak = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
+        if not math.isnan(peak):  # the device counts, and begins anew after a failure
+            result = replace(result, peak_memory=int(peak))
         if state.plan.train_on_host:
             catch_out_of_memory(lambda: move_weights(model, device.torch))
     return result, log

@@ -11,7 +11,8 @@ import torch
 from small_models import generate, weights_of
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tlkit.devices import probe
+from tlkit import training
+from tlkit.devices import Device, probe
 from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import (
@@ -67,6 +68,18 @@ class Failing(VirtualDevice):
             raise self.error("CUDA out of memory. Tried to allocate 2.00 MiB. (planted)")
 
 
+def fails_once(function):
+    calls = []
+
+    def called(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise torch.OutOfMemoryError("planted")
+        return function(*arguments)
+
+    return called
+
+
 def allocations(strategy, **options):
     card = Failing()
     train_with_fallback(small_model(strategy, **options), BLOCKS, CONFIG, device=card, order=())
@@ -117,6 +130,16 @@ def test_a_failure_in_the_optimizer_step_is_undone(step, monkeypatch):
     assert failure.failed_in == "optimizer step" and state.step == step - 1
     list(training_steps(state, BLOCKS))
     assert torch.equal(weights_of(model), weights_of(reference))
+
+
+def test_the_peak_is_that_of_the_attempt_that_ended_where_the_device_counts(monkeypatch):
+    """Else what a failed step held would stay in it."""
+    peaks = iter([0.0, 4e9, 1e9])  # before any attempt, of the one that fails, and of the last
+    monkeypatch.setattr(Device, "peak", property(lambda self: next(peaks)))
+    monkeypatch.setattr("tlkit.training.take_step", fails_once(training.take_step))
+    result, log = train_with_fallback(small_model(), BLOCKS, CONFIG, device=probe("cpu"), order=("chunked loss",))
+    assert result.peak_memory == 1e9 and log.table.peak.tolist() == [4e9, 1e9]
+    assert not result.history.memory_counted.any()
 
 
 def test_nothing_lies_below_the_host(monkeypatch):
