@@ -73,9 +73,6 @@ def memory_view(step: Step, before: MemoryEstimate | None = None) -> View:
     Args:
         step: what is to be done, and where.
         before: of another step, drawn above it for comparison.
-
-    Raises:
-        ValueError: as `estimate_memory` does.
     """
     usable, estimate = int(CARD_SHARE * step.device.budget), step.estimate
     largest = max(estimate.categories, key=estimate.categories.get)
@@ -116,9 +113,6 @@ def memory_figure(bars: dict[str, MemoryEstimate], card: str, usable: int) -> Fi
 
 def way_to_fit(step: Step) -> Recommendation:
     """Find what makes a step fit its card: another plan, which leaves the result as it is, or else another strategy.
-
-    Args:
-        step: what is to be done, and where.
 
     Raises:
         MemoryError: with numbers, where nothing fits.

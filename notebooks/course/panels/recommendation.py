@@ -80,9 +80,6 @@ def recommend(
         batch_size: blocks in an optimizer step.
         sequence_length: tokens in a block.
 
-    Returns:
-        Strategy, precision, plan, and the estimate that justifies them.
-
     Raises:
         MemoryError: with numbers, where nothing fits.
         ValueError: for an unknown model, and where nothing can be estimated for this one.
