@@ -321,14 +321,14 @@ def _row(
 
 def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
     """The rows that each run has noted, under its strategy and seed; columns are of a table without any."""
-    parts = []
+    tables = []
     for run in outcomes:
-        part = pd.DataFrame(run.get(of, []))
-        columns = list(part) or columns
-        part.insert(0, "strategy", run["strategy"])
-        part.insert(1, "seed", run["seed"])
-        parts += [part] if len(part) else []
-    return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["strategy", "seed", *columns])
+        table = pd.DataFrame(run.get(of, []))
+        columns = list(table) or columns
+        table.insert(0, "strategy", run["strategy"])
+        table.insert(1, "seed", run["seed"])
+        tables += [table] if len(table) else []
+    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["strategy", "seed", *columns])
 
 
 def summary(
@@ -374,7 +374,8 @@ def _provenance(
     rates: dict[str, LearningRate],
     texts: dict[str, str | None],
 ) -> dict[str, object]:
-    own, strategies = {name: text for name, text in texts.items() if text}, [name for name in texts if name != CONTROL]
+    plugins = {name: digest for name, digest in texts.items() if digest}
+    strategies = [name for name in texts if name != CONTROL]
     return {
         **experiment.provenance,
         "documents": str(experiment.account),
@@ -383,7 +384,7 @@ def _provenance(
         "against": settings.against,
         **({} if experiment.class_count is None else {"classes": experiment.class_count}),
         "frozen_prefix": "where there is one, computed " + ("once" if experiment.keeps_prefix else "in every pass"),
-        **({"strategy_sha256": own} if own else {}),
+        **({"strategy_sha256": plugins} if plugins else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": _command(experiment, settings, strategies),
     }

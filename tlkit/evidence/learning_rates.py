@@ -258,11 +258,11 @@ def run_trial(
     """
     scores, error, texts = dict.fromkeys(SCORES, math.inf), None, experiment.texts("validation")
     try:
-        report, result, found = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
-        general = found["general"].perplexity if "general" in found else math.nan
+        report, result, by_text = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
+        general = by_text["general"].perplexity if "general" in by_text else math.nan
         last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
         measured = experiment.measure(report.model, experiment.corpus.validation, progress).figures
-        scores = dict(zip(SCORES, (found["corpus"].perplexity, general, last), strict=True)) | measured
+        scores = dict(zip(SCORES, (by_text["corpus"].perplexity, general, last), strict=True)) | measured
     except FloatingPointError:
         pass  # a rate that is too high is a finding, and infinity is its name
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running

@@ -14,6 +14,7 @@ import torch
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer
+from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.evidence.questions import spread_out
 from tlkit.examples import Batch, Examples
 from tlkit.examples.answers import answer_examples, short_enough
@@ -28,6 +29,8 @@ LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads m
 TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
 DRAWS = 1000  # of texts, for the interval of balanced accuracy
 Documents = Sequence[object]
+Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
+Window = dict[str, int | None]  # `context`, `stride` and perhaps `batch_size`
 
 
 @dataclass(frozen=True)
@@ -39,18 +42,14 @@ class Measured:
 
 
 class Task:
-    """How one kind of documents is trained on and scored: here running text; others differ in what they define anew.
-
-    In `score` and `measure`, `classes` are the names of a classifier's classes in its order, and `window` has
-    `context`, `stride` and perhaps `batch_size`.
-    """
+    """How one kind of documents is trained on and scored: here running text; others differ in what they define anew."""
 
     name = "text"
     in_chat = False  # whether a model is asked in its chat template, and used with it
     row: int | None = 128  # tokens of a row in training; None: the longest that the model reads, up to `LONGEST_ROW`
     strategies = ("classic",)  # that are compared where none are named
 
-    def load(self, settings) -> Corpus:
+    def load(self, settings: DataSettings) -> Corpus:
         """The corpus that settings name, by its name or path, with the columns or keys of its file."""
         return load_corpus(settings.corpus, **_reading(settings, "text_column"))
 
@@ -58,11 +57,11 @@ class Task:
         """Documents of another kind, by which forgetting is seen; none where only the trained model has the task."""
         return load_corpus("general")
 
-    def classes(self, corpus: Corpus) -> tuple[str, ...] | None:
+    def classes(self, corpus: Corpus) -> Classes:
         """The names of a corpus' classes; None where there are none."""
         return None
 
-    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...] | None) -> Batch:
+    def batch(self, documents: Documents, tokenizer, length: int, classes: Classes) -> Batch:
         """What is trained on, in rows of so many tokens at most."""
         return pack(documents, tokenizer, length)
 
@@ -70,17 +69,21 @@ class Task:
         """How many documents are longer than a row; running text never is."""
         return 0
 
-    def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> dict[str, int | None]:
+    def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> Window:
         """What `score` is to be given for tokens that were asked for; answers and texts with classes are read whole."""
         if self.row is None and context is None:
             context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
         return {"context": context, "stride": stride}
 
-    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+    def score(
+        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
+    ) -> PerplexityResult:
         """How well a model predicts documents."""
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
-    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+    def measure(
+        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
+    ) -> Measured:
         """What else is to be known of a model."""
         return Measured()
 
@@ -94,7 +97,7 @@ class AnswerTask(Task):
     def __init__(self, name: str, learn: str) -> None:
         self.name, self.learn = name, learn
 
-    def load(self, settings) -> Corpus:
+    def load(self, settings: DataSettings) -> Corpus:
         return load_conversations(settings.corpus or "rust", **_reading(settings))
 
     def general(self) -> Corpus:
@@ -106,11 +109,15 @@ class AnswerTask(Task):
     def longer(self, documents: Documents, tokenizer, row: int) -> int:
         return len(short_enough(documents, tokenizer, row)[1])
 
-    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+    def score(
+        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
+    ) -> PerplexityResult:
         examples, rows = _answers(documents, tokenizer, window["context"]), window.get("batch_size", 8)
         return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
 
-    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+    def measure(
+        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
+    ) -> Measured:
         """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
         asked, figures, tables = spread_out(documents, profile.questions), {}, []
         for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
@@ -142,7 +149,7 @@ class ClassTask(Task):
     row = None
     strategies = ("linear_probe", "classic")
 
-    def load(self, settings) -> Corpus:
+    def load(self, settings: DataSettings) -> Corpus:
         return load_labelled(settings.corpus or "rust", **_reading(settings, "text_column", "label_column"))
 
     def general(self) -> Corpus:
@@ -158,11 +165,15 @@ class ClassTask(Task):
         ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
         return sum(len(one) > row for one in ids)
 
-    def score(self, model, tokenizer, documents: Documents, window: dict, classes, progress: Part) -> PerplexityResult:
+    def score(
+        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
+    ) -> PerplexityResult:
         examples = self.batch(documents, tokenizer, window["context"], classes)
         return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
 
-    def measure(self, model, tokenizer, documents: Documents, profile: Profile, classes, progress: Part) -> Measured:
+    def measure(
+        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
+    ) -> Measured:
         examples = self.batch(documents, tokenizer, LONGEST_ROW, classes)
         predicted = class_logits(model, examples, progress=progress).argmax(1)
         ends = ("balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high")
@@ -175,7 +186,7 @@ TASKS: dict[str, Task] = {
 }
 
 
-def _reading(settings, *columns: str) -> dict[str, object]:
+def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
     """How the rows of a file are read, where that is said; a column that the task does not read is refused."""
     named = {name: getattr(settings, name) for name in ("text_column", "label_column") if getattr(settings, name)}
     if unused := [name for name in named if name not in columns]:

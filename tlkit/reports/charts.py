@@ -52,8 +52,8 @@ def pairs_chart(pairs: pd.DataFrame) -> Chart:
         x, y = names.index(pair.second), names.index(pair.first)
         if x < y:
             shade = (HIGHER if pair.difference > 0 else LOWER) if pair.separated else "white"
-            ground = {"facecolor": shade, "edgecolor": "none", "pad": 3}
-            axes.text(x, y, f"{pair.difference:+.1f}", ha="center", va="center", fontsize="small", bbox=ground)
+            field = {"facecolor": shade, "edgecolor": "none", "pad": 3}
+            axes.text(x, y, f"{pair.difference:+.1f}", ha="center", va="center", fontsize="small", bbox=field)
     axes.set_xticks(range(len(names) - 1), [name.replace("_", "_\n") for name in names[:-1]], fontsize="small")
     axes.set_yticks(range(1, len(names)), names[1:])
     axes.set_xlim(-0.5, len(names) - 1.5)
