@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 from scipy.stats import binomtest
@@ -15,47 +14,16 @@ from tlkit.models.parts import longest_input
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
 
 
-@dataclass(frozen=True)
-class Answering:
-    """The conversations that a model was asked, and its answer to each."""
-
-    conversations: tuple[Conversation, ...]
-    written: tuple[Continuation, ...]
-
-    @property
-    def table(self) -> pd.DataFrame:
-        """A row for each question: the answer, its tokens, and whether it stopped by itself."""
-        rows = [
-            {"id": asked.id, "answer": answer.text.strip(), "tokens": answer.tokens, "stopped": answer.ended}
-            for asked, answer in zip(self.conversations, self.written, strict=True)
-        ]
-        return pd.DataFrame(rows)
-
-    def summary(self) -> dict[str, float]:
-        """Means over the questions: shares of answers that stopped and that are empty, and their tokens."""
-        means = {"stopped": self.table.stopped, "empty": self.table.answer.eq(""), "answer_tokens": self.table.tokens}
-        return {name: float(values.mean()) for name, values in means.items()}
-
-
-def answer(
-    model,
-    tokenizer,
-    conversations: Sequence[Conversation],
-    *,
-    new_tokens: int = NEW_TOKENS,
-    temperature: float = 0.0,
-    seed: int = 0,
-    batch_size: int | None = None,
-) -> Answering:
+def answer(model, tokenizer, conversations: Sequence[Conversation], *, temperature: float = 0.0) -> pd.DataFrame:
     """Let a model answer the last question of each conversation, in its chat template.
 
     Args:
         tokenizer: its tokenizer; without a template, "Question: … Answer:" is used.
         conversations: whose last answers are left out.
-        new_tokens: the most that an answer may have, fewer where the model could not read as many.
         temperature: 0 for the likeliest token each time, otherwise sampled.
-        seed: of the samples.
-        batch_size: the most prompts at once; samples depend on it.
+
+    Returns:
+        A row for each: id, reference (the answer that was left out), answer, tokens, and whether it stopped by itself.
 
     Raises:
         ValueError: for no conversations, or a prompt that leaves no room for an answer.
@@ -64,31 +32,49 @@ def answer(
         raise ValueError("no conversations to answer: the split is empty")
     prompts = [prompt_of(conversation.question, tokenizer) for conversation in conversations]
     limit = longest_input(model)
-    room = new_tokens if limit is None else min(new_tokens, limit - max(map(len, prompts)))
+    room = NEW_TOKENS if limit is None else min(NEW_TOKENS, limit - max(map(len, prompts)))
     if room < 1:
         longest = max(range(len(prompts)), key=lambda place: len(prompts[place]))
         raise ValueError(
             f"conversation {conversations[longest].id!r}: its question has {len(prompts[longest])} tokens, and this "
             f"model reads {limit}: no room is left for an answer"
         )
-    sampling = {"temperature": temperature, "seed": seed, "batch_size": batch_size}
-    written = continue_tokens(model, tokenizer, prompts, new_tokens=room, **sampling)
-    return Answering(tuple(conversations), tuple(written))
+    return table_of(conversations, continue_tokens(model, tokenizer, prompts, new_tokens=room, temperature=temperature))
 
 
-def exact_match(answered: Answering, fields: Sequence[str] = ()) -> dict[str, float]:
+def table_of(conversations: Sequence[Conversation], written: Sequence[Continuation]) -> pd.DataFrame:
+    """What was written for each conversation, as `answer` returns it."""
+    rows = [
+        {
+            "id": asked.id,
+            "reference": asked.answer,
+            "answer": one.text.strip(),
+            "tokens": one.tokens,
+            "stopped": one.ended,
+        }
+        for asked, one in zip(conversations, written, strict=True)
+    ]
+    return pd.DataFrame(rows)
+
+
+def summary(answers: pd.DataFrame) -> dict[str, float]:
+    """Means over answers: the shares that stopped and that are empty, and their tokens."""
+    values = {"stopped": answers.stopped, "empty": answers.answer.eq(""), "answer_tokens": answers.tokens}
+    return {name: float(column.mean()) for name, column in values.items()}
+
+
+def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, float]:
     """How many answers are right to the letter.
 
     Args:
-        answered: what a model has answered.
+        answers: as `answer` returns them.
         fields: where given, answers are JSON objects, and right if each of these fields has the reference's value.
 
     Returns:
         The share `exact`, with its 95% Wilson interval (`exact_low`, `exact_high`); with fields also the share of
         answers that are `valid` objects, and that of each field.
     """
-    pairs = zip(answered.conversations, answered.written, strict=True)
-    table = pd.DataFrame([_matches(answer.text, asked.answer, fields) for asked, answer in pairs])
+    table = pd.DataFrame([_matches(row.answer, row.reference, fields) for row in answers.itertuples()])
     interval = binomtest(int(table.exact.sum()), len(table)).proportion_ci(method="wilson")
     return table.mean().to_dict() | {"exact_low": interval.low, "exact_high": interval.high}
 

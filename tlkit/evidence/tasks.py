@@ -13,7 +13,7 @@ import torch
 
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
 from tlkit.evaluation import PerplexityResult, perplexity
-from tlkit.evidence.answering import answer
+from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.evidence.questions import spread_out
 from tlkit.examples import Batch, Examples
@@ -123,8 +123,8 @@ class AnswerTask(Task):
         for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
             progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
             answers = answer(model, tokenizer, asked, temperature=temperature)
-            figures |= {f"{prefix}{name}": value for name, value in answers.summary().items()}
-            tables.append(answers.table.assign(sampled=bool(prefix)))
+            figures |= {f"{prefix}{name}": value for name, value in summary(answers).items()}
+            tables.append(answers.drop(columns="reference").assign(sampled=bool(prefix)))
         return Measured(figures, {"written": pd.concat(tables).to_dict("records")} if tables else {})
 
 

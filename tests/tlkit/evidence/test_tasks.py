@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tlkit.cli import main
-from tlkit.evidence.answering import Answering, answer, exact_match
+from tlkit.evidence.answering import answer, exact_match, summary, table_of
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
@@ -172,15 +172,15 @@ def asked(completion: str) -> Conversation:
 
 def test_answers_are_counted_by_their_end():
     said = (written(" `Mut`."), written("It is Rc", False), written(" "), written("So."))
-    answers = Answering(tuple(asked(f"{number}?") for number in range(4)), said)
-    assert answers.table.answer.tolist() == ["`Mut`.", "It is Rc", "", "So."]
-    assert answers.summary() == {"stopped": 0.75, "empty": 0.25, "answer_tokens": 1.25}
+    answers = table_of([asked(f"{number}?") for number in range(4)], said)
+    assert answers.answer.tolist() == ["`Mut`.", "It is Rc", "", "So."]
+    assert summary(answers) == {"stopped": 0.75, "empty": 0.25, "answer_tokens": 1.25}
 
 
 def test_exact_matches_are_counted_to_the_letter_and_field_by_field():
     wanted = ['{"a": 1, "b": null}', '{"a": true, "b": "x"}', '{"b": "x", "a": 2}', '{"a": 3, "b": "y"}']
     texts = ['{"b": null, "a": 1}', '{"a": 1, "b": "x"}', ' {"b": "x", "a": 2}\n', "a is 3"]
-    answers = Answering(tuple(asked(one) for one in wanted), tuple(map(written, texts)))
+    answers = table_of([asked(one) for one in wanted], [written(text) for text in texts])
     assert exact_match(answers)["exact"] == 0.25
     shares = exact_match(answers, ("a", "b"))
     half = 1.959964 * math.sqrt(2 * 2 / 4 + 1.959964**2 / 4) / (4 + 1.959964**2)  # Wilson's interval around the middle
@@ -196,7 +196,7 @@ def test_the_metric_counts_the_answers_to_all_test_questions(three_blocks, tmp_p
     assert main([*line, "--metric", "exact", "--fields", "n"]) == 0
     figures = json.loads(capsys.readouterr().out)
     model = load_model(three_blocks)
-    answers = [answer(model.model, model.tokenizer, [one]).written[0].text for one in load_conversations(tmp_path).test]
+    answers = [answer(model.model, model.tokenizer, [one]).answer[0] for one in load_conversations(tmp_path).test]
     assert figures["exact"] == sum(text.strip() == f'{{"n": {n}}}' for n, text in enumerate(answers)) / 4
     assert figures["corpus"]["test"] == 4 and figures["exact_low"] <= figures["exact"] <= figures["exact_high"]
     for wrong in (["--fields", "n"], ["--metric", "exact", "--fields", "m"]):
