@@ -44,17 +44,9 @@ def answer(model, tokenizer, conversations: Sequence[Conversation], *, temperatu
 
 def table_of(conversations: Sequence[Conversation], written: Sequence[Continuation]) -> pd.DataFrame:
     """What was written for each conversation, as `answer` returns it."""
-    rows = [
-        {
-            "id": asked.id,
-            "reference": asked.answer,
-            "answer": one.text.strip(),
-            "tokens": one.tokens,
-            "stopped": one.ended,
-        }
-        for asked, one in zip(conversations, written, strict=True)
-    ]
-    return pd.DataFrame(rows)
+    pairs = zip(conversations, written, strict=True)
+    rows = [(asked.id, asked.answer, one.text.strip(), one.tokens, one.ended) for asked, one in pairs]
+    return pd.DataFrame(rows, columns=["id", "reference", "answer", "tokens", "stopped"])
 
 
 def summary(answers: pd.DataFrame) -> dict[str, float]:
