@@ -17,6 +17,7 @@ from torch.nn import functional
 
 from tlkit.corpus import document_opening
 from tlkit.evaluation import LOGITS_AT_ONCE
+from tlkit.examples import IGNORED, padded
 from tlkit.examples.answers import end_tokens, parts_of
 from tlkit.examples.conversations import Conversation
 from tlkit.jobs import SILENT, Part
@@ -196,8 +197,8 @@ def encode_questions(
 def encode_question(tokenizer, question: Question) -> tuple[list[int], list[list[int]]]:
     """Tokenise a question and its options, each behind the prompt, as it stands in running text.
 
-    Alone, some tokenizers would put a second space before it. Where a token would belong to both, it is alone all the
-    same.
+    Alone, some tokenizers would put a second space before it. Where a token would reach across the border, the option
+    is tokenised by itself.
     """
 
     def ids(text: str) -> list[int]:
@@ -223,12 +224,13 @@ def encode_in_chat(tokenizer, question: Question) -> tuple[list[int], list[list[
 @torch.no_grad()
 def _scores(model: torch.nn.Module, prompts: torch.Tensor, options: list[list[int]]) -> torch.Tensor:
     """Mean log-probability per token of every option, shape (options,); each prompt has four of them in turn."""
-    device, longest = next(model.parameters()).device, max(map(len, options))
-    ids = torch.tensor([option + [0] * (longest - len(option)) for option in options])  # no token sees those behind it
-    real = torch.tensor([[1] * len(option) + [0] * (longest - len(option)) for option in options])
-    prompts = prompts.repeat_interleave(OPTIONS, 0)
-    rows, seen = torch.cat([prompts, ids[:, :-1]], 1), torch.cat([torch.ones_like(prompts), real[:, :-1]], 1)
-    read = model(input_ids=rows.to(device), attention_mask=seen.to(device), use_cache=False, logits_to_keep=longest)
-    logits = read.logits.float().flatten(0, 1)
-    nats = functional.cross_entropy(logits, ids.flatten().to(device), reduction="none").view(ids.shape).cpu().double()
-    return -nats.where(real.bool(), 0.0).sum(1) / real.sum(1)
+    device, prompts = next(model.parameters()).device, prompts.repeat_interleave(OPTIONS, 0)
+    ids, labels = padded(options, 0), padded(options, IGNORED)  # no token sees those behind it
+    rows = torch.cat([prompts, ids[:, :-1]], 1)
+    seen = torch.cat([torch.ones_like(prompts), (labels[:, :-1] != IGNORED).long()], 1)
+    read = model(
+        input_ids=rows.to(device), attention_mask=seen.to(device), use_cache=False, logits_to_keep=labels.shape[1]
+    )
+    logits, targets = read.logits.float().flatten(0, 1), labels.flatten().to(device)
+    nats = functional.cross_entropy(logits, targets, reduction="none", ignore_index=IGNORED)
+    return -nats.view(labels.shape).cpu().double().sum(1) / (labels != IGNORED).sum(1)
