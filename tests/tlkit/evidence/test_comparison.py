@@ -390,11 +390,14 @@ def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monke
     assert re.fullmatch(rf"run 2 of 2 \[[\d:]+ left\], {CONTROL}, seed 0", lines[1])
     assert re.fullmatch(r"2 runs took [\d:]+", told.err.splitlines()[-1]) and told.out == ""
     monkeypatch.setattr("tlkit.jobs.IN_LOG", jobs.IN_LOG | {"mininterval": 0.0, "delay": 1e-9})  # all of it
-    settings = replace(settings, fallback=True)
-    compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
-    said = capsys.readouterr().err
-    for words in (r"scored [\d,]+ of [\d,]+ tokens", r"step 2 of 2, loss \d\.\d{3}", "estimating what a step needs"):
-        assert re.search(rf"run 1 of 2 .*, bitfit, seed 0: {words}", said), words
+    for fallback in (False, True):
+        settings = ComparisonSettings(seeds=1, learning_rates=GIVEN, fallback=fallback)
+        compare(small_model, ["bitfit"], profile=profile, settings=settings, progress=True)
+        said = capsys.readouterr().err
+        assert re.search(r"the model before any training \[[\d:]+ left\], scored [\d,]+ of [\d,]+ tokens", said)
+        assert re.search(r"run 1 of 2 \[[\d:]+ left\], bitfit, seed 0: step 2 of 2, loss \d\.\d{3}\n", said)
+        assert re.search(r"run 1 of 2 .*, bitfit, seed 0: scored [\d,]+ of [\d,]+ tokens\n", said)
+        assert ("bitfit, seed 0: estimating what a step needs" in said) is fallback
 
 
 def test_train_and_evaluate_score_the_same_documents(tmp_path, capsys, small_model, profile):
