@@ -1,6 +1,9 @@
-"""Text in, blocks of token ids out: read, split by document, tokenise, pack."""
+"""Text in, blocks of token ids out: read files (no key of a row is ignored without a word), split, tokenise, pack."""
 
+import csv
 import hashlib
+import io
+import json
 import os
 import random
 import re
@@ -10,11 +13,12 @@ from pathlib import Path
 
 import torch
 
-from tlkit.rows import ROW_FILES, read_rows, read_text
+from tlkit.files import read_text
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
 NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
+ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
 TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
 
 
@@ -241,3 +245,77 @@ def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> 
 def single_spaced(text: str) -> str:
     """A text with one space wherever it has white space: two documents are the same where these are equal."""
     return " ".join(text.split())
+
+
+def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
+    """Read the rows of a file, and refuse, naming file and row, those that say more than is used.
+
+    Yields:
+        Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
+    """
+    readers = {".jsonl": _read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
+    if (suffix := path.suffix.lower()) not in readers:
+        raise ValueError(f"{path}: expected a file of rows: {', '.join(readers)}")
+    unit = "line" if suffix == ".jsonl" else "row"
+    for number, row in readers[suffix](path):
+        where = f"{path}, {unit} {number}"
+        if not isinstance(row, dict):
+            raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
+        refuse_unknown_keys(where, row, keys, ignore_keys)
+        yield where, {key: value for key, value in row.items() if key in keys}
+
+
+def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
+    """Refuse an object that says more than is used, with a ValueError that names place and keys."""
+    unknown = sorted(map(str, set(row) - set(keys) - set(ignore_keys)))
+    if unknown:
+        raise ValueError(
+            f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}. If that is "
+            f"meant, say --ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
+        )
+
+
+def _parsed(where: str, text: str) -> object:
+    try:
+        value = json.loads(text)
+        json.dumps(value, ensure_ascii=False).encode()  # half a character, which JSON can escape, is no text
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from None
+    return value
+
+
+def _read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
+    for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        line = line.lstrip("\ufeff")  # of files that were joined
+        if line.strip():
+            yield number, _parsed(f"{path}, line {number}", line)
+
+
+def _read_json(path: Path) -> Iterator[tuple[int, object]]:
+    rows = _parsed(str(path), read_text(path))
+    if not isinstance(rows, list):
+        raise ValueError(f"{path}: expected an array of objects, or a .jsonl file with an object on each line")
+    yield from enumerate(rows, 1)
+
+
+def _read_csv(path: Path) -> Iterator[tuple[int, dict]]:
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        for number, row in enumerate(reader, 1):
+            if None in row or None in row.values():
+                size = len(reader.fieldnames)
+                raise ValueError(f"{path}, row {number}: expected {size} fields, as the first row has")
+            yield number, row
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+
+
+def _read_parquet(path: Path) -> Iterator[tuple[int, dict]]:
+    from pyarrow import ArrowException
+    from pyarrow.parquet import read_table  # `datasets` would write a copy of the file to its cache first
+
+    try:
+        with path.open("rb") as file:
+            yield from enumerate(read_table(file).to_pylist(), 1)
+    except ArrowException as error:
+        raise ValueError(f"{path}: not Parquet ({error})") from None

@@ -1,4 +1,4 @@
-"""Write files, and lock folders, so that a run that is killed or that is not alone loses nothing."""
+"""Read text, write files, and lock folders, so that a run that is killed or that is not alone loses nothing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,6 +13,21 @@ LOCK = ".tlkit.lock"
 
 class CheckpointError(OSError):
     """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
+
+
+def read_text(path: Path) -> str:
+    """Read a file in UTF-8, with `\\n` for every line end; ValueError naming file and line where it is no such text."""
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file, or not a file of text")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = error.object.count(b"\n", 0, error.start) + 1
+        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+    if "\0" in text:
+        line = text.count("\n", 0, text.index("\0")) + 1
+        raise ValueError(f"{path}, line {line}: a zero byte, so no text in UTF-8; save it as UTF-8")
+    return text
 
 
 def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:

@@ -14,7 +14,7 @@ import pandas as pd
 from scipy.special import ndtri, stdtrit
 
 from tlkit.evidence.statistics import CONFIDENCE, rank_intervals
-from tlkit.rows import read_text
+from tlkit.files import read_text
 
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))

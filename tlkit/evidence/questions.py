@@ -15,7 +15,7 @@ import torch
 from scipy.stats import binomtest
 from torch.nn import functional
 
-from tlkit.corpus import document_opening
+from tlkit.corpus import document_opening, read_rows
 from tlkit.evaluation import LOGITS_AT_ONCE
 from tlkit.examples import IGNORED, padded
 from tlkit.examples.answers import end_tokens, parts_of
@@ -23,7 +23,6 @@ from tlkit.examples.conversations import Conversation
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import evaluation_mode, longest_input
 from tlkit.names import CHANCE, OPTIONS, QUESTION_SETS
-from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
 

@@ -6,8 +6,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlkit.corpus import SPLITS, Corpus, read_corpus
-from tlkit.rows import read_rows, refuse_unknown_keys
+from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, refuse_unknown_keys
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")

@@ -7,9 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, read_corpus, single_spaced
+from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, single_spaced
 from tlkit.examples import Examples, padded, padding_token
-from tlkit.rows import read_rows
 from tlkit.settings import DATA
 
 
