@@ -15,8 +15,8 @@
 # - measure with how few labels pretraining pays;
 # - train, save, load and use a classifier with transformers and peft.
 #
-# **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states, [lesson 5](05_lora.ipynb) for LoRA,
-# and [lesson 12](12_a_real_task.ipynb) for the Wilson interval.
+# **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states, [lesson 5](05_lora.ipynb) for LoRA, and
+# [lesson 12](12_a_real_task.ipynb) for the Wilson interval.
 #
 # About 38 minutes.
 
@@ -28,7 +28,7 @@ import numpy as np
 import pandas as pd
 import torch
 from peft import LoraConfig, get_peft_model
-from scipy.stats import binomtest, t, ttest_1samp
+from scipy.stats import binomtest, t
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -49,9 +49,9 @@ _ = tl.setup()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The task and its baseline
 #
-# The corpus has 631 passages, and `data/rust/classes.json` puts their 48 topics into nine classes. Some passages would
-# fit two, so no classifier can always be right. To keep the lesson fast, we cut every passage after 40 words. Here are
-# one such text, and the number and the first passage of each class.
+# The corpus has 631 passages, and `data/rust/classes.json` puts their 48 topics into nine classes. To keep the lesson
+# fast, we cut every passage after 40 words. The cell prints one such text. Its table shows how many passages each class
+# has, and how its first one begins.
 
 # %%
 corpus = tl.load_labelled()
@@ -63,33 +63,34 @@ by_class = data.groupby("label").text.agg(["size", "first"])
 by_class.sort_values("size", ascending=False, kind="stable")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We set 200 passages aside for the test, in the same proportions of classes, and train on the other 431. Both parts
-# share their topics, because tickets of tomorrow are about the topics of today; for new topics, hold whole topics out
-# ([lesson 11](11_your_data.ipynb)). Both are sorted by length, so that the texts of a batch need little padding.
-# Settings are chosen by *cross-validation* on the 431: scikit-learn cuts them into five *folds*, scores each by a model
-# trained on the other four, and takes the mean. The folds are shuffled, or each would hold one range of lengths.
+# Look at `errors`: its first text begins with closures. You might have put it elsewhere, and so may a classifier.
+#
+# We set 200 passages aside for the test, in the same proportions of classes, and train on the other 431. The same 48
+# topics occur in both parts, as tomorrow's tickets are about today's topics. If you expect new topics, hold out whole
+# topics ([lesson 11](11_your_data.ipynb)). Both parts are sorted by length, so that batches read in this order need
+# little padding. Settings are chosen by *cross-validation* on the 431: scikit-learn cuts them into five *folds*, scores
+# each by a model trained on the other four, and takes the mean. The folds are shuffled, or each would hold one range of
+# lengths.
 
 # %%
-data["length"] = data.text.str.len()
 parts = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
-train, test = (part.sort_values("length") for part in parts)
+train, test = (part.sort_values("text", key=lambda x: x.str.len()) for part in parts)
 folds = StratifiedKFold(5, shuffle=True, random_state=0)  # each with all classes
 print(f"always the largest class: {test.label.value_counts(normalize=True).max():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor. If small
-# classes matter as much to you as large ones, report the [balanced accuracy](glossary.md#balanced-accuracy), too.
+# A classifier that always names the largest class is right in 16.5% of the cases, so this is the floor.
 #
 # The classical method is a [bag of words](glossary.md#bag-of-words). It counts how often each word occurs in a text and
 # forgets their order. *TF-IDF* then gives more weight to words that occur in few texts, because *channel* says more
 # about the subject than *the*. A *logistic regression* computes one score for each class, $z = W x + b$, from these
-# features $x$. It is trained with cross-entropy, as the head of a language model is, and a penalty keeps its weights
-# small. A larger $C$ means a weaker penalty. The next cell tries several $C$, keeps the best and fits it on all 431.
+# features. Here $x$ has one entry for each word of the vocabulary, $W$ has shape (9, words) and $b$ (9). It is trained
+# with cross-entropy, as the head of a language model is, and a penalty keeps its weights small. A larger $C$ means a
+# weaker penalty. The next cell tries several $C$, keeps the best and fits it on all 431.
 
 
 # %%
 def searched(method, x, grid):
-    """Cross-validate each C of the grid, and fit the best on all training texts."""
     search = GridSearchCV(method, {"logisticregression__C": grid}, cv=folds)
     search.fit(x, train.label)
     scores = search.cv_results_["mean_test_score"]
@@ -104,26 +105,25 @@ words = searched(words, train.text, (1, 10, 100, 1000))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which hidden states should the head read?
 #
-# Now the pretrained model. `AutoModel` loads it without its head: for each token it returns a hidden state of 192
-# numbers. A classifier needs one vector for each text, and making one of many is called *pooling*. There are two
-# simple ways. The usual one for a causal model takes the state $h_n$ of the *last token*, because it alone has seen
-# the whole text. The other takes the *mean* over all $n$ tokens:
+# The best $C$ is 100, with 49.7%: three times the floor, from word counts alone. Now the pretrained model. `AutoModel`
+# loads it without its head: for each token it returns a hidden state of 192 numbers. A classifier needs one vector for
+# each text, and making one of many is called *pooling*. The usual way for a causal model takes the state $h_n$ of the
+# *last token*, because it alone has seen the whole text. Another takes the *mean* over all $n$ tokens:
 #
 # $$\bar h = \frac{1}{n} \sum_{t=1}^{n} h_t$$
 #
-# In both, padding must not count, or the class would depend on how long the *other* texts of the batch are. The
-# tokenizer marks real tokens by a 1 in the attention mask and padding by a 0.
+# The hidden states have shape (texts, tokens, 192), the mask (texts, tokens), and the result is (texts, 192). In both,
+# padding must not count, or the class would depend on how long the *other* texts of the batch are. The tokenizer marks
+# real tokens by a 1 in the attention mask and padding by a 0.
 
 
 # %%
 def last_token(hidden, mask):
-    """hidden: (texts, tokens, width); mask: (texts, tokens); result: (texts, width)."""
     last = mask.cumsum(1).argmax(1)  # mask 1 1 0: counts 1 2 2, the largest first at 1
     return hidden[torch.arange(len(hidden)), last]
 
 
 def mean_of_tokens(hidden, mask):
-    """The same shapes; padding counts in neither the sum nor the number of tokens."""
     return (hidden * mask[:, :, None]).sum(1) / mask.sum(1, keepdim=True)
 
 
@@ -144,11 +144,11 @@ def pooled(model, texts):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read. This
-# is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives each of the 192 features mean 0 and
-# standard deviation 1, so that the penalty treats them alike. Scaled features are much larger than those of TF-IDF, so
-# their weights must be smaller, and so is the $C$ that suits them. To see what pretraining is worth, we need a control:
-# the same architecture with random weights and its own best $C$.
+# The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read, now
+# with a $W$ of shape (9, 192). This is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives
+# each of the 192 features mean 0 and standard deviation 1, so that the penalty treats them alike. Scaled features are
+# larger than those of TF-IDF, so a smaller $C$ suits them. To see what pretraining is worth, we need a control: the
+# same architecture with random weights and its own search.
 #
 # **Predict first.** Which reads the subject better, the last token or the mean? How far will random weights come, and
 # will any of the three beat the 49.7% of the bag of words?
@@ -165,14 +165,15 @@ probes = {}
 for name, x in features.items():
     print(name, end=" ")
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    probes[name] = searched(probe, x, (0.001, 0.01, 0.1))
+    probes[name] = searched(probe, x, (0.001, 0.01, 0.1, 1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the same weights, the mean reads the subject in 44.3% of the texts and the last token in only 29.9%. Random
-# weights stay close to the floor, so nearly all that the probe reads has come from pretraining. The bag of words leads.
-# **Why does the last token fail?** Probably because its state is made to predict one next token, which depends more on
-# the last few words than on the subject. The mean contains something of every word, so it resembles a bag of words with
-# pretrained vectors. We go on with the mean; with another model or task, try both.
+# weights stay close to the floor, so nearly all that the probe reads has come from pretraining. (The control's best $C$
+# is the largest that we tried, but even 100 gives only 20%.) The bag of words leads. **Why does the last token fail?**
+# Probably because its state is made to predict one next token, which depends more on the last few words than on the
+# subject. The mean contains something of every word, so it resembles a bag of words with pretrained vectors. We go on
+# with the mean; with another model or task, try both.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train, save and load
@@ -184,52 +185,85 @@ for name, x in features.items():
 
 # %%
 class MeanClassifier(Qwen2ForSequenceClassification):
-    def forward(self, input_ids, attention_mask, labels=None, **_):
-        hidden = self.model(input_ids, attention_mask).last_hidden_state
+    def forward(self, input_ids=None, attention_mask=None, labels=None, **more):
+        hidden = self.model(input_ids, attention_mask, **more).last_hidden_state
         logits = self.score(mean_of_tokens(hidden, attention_mask))
         loss = None if labels is None else cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Instead of a random head we start from a fitted one: a logistic regression without bias has the same shape, (9, 192).
-# So the next cell fits one on the mean and copies its weights, and the classifier works before its first step. (The
-# features stay unscaled, so it is not the probe above, and $C$ is searched again.) `id2label` names the classes.
+# A random head would send large, meaningless gradients into the adapters in its first steps, and these can spoil the
+# pretrained features (Kumar et al., below). So fit the head first, then train both: a logistic regression without bias
+# has the same shape, (9, 192), and `fine_tuned` copies its weights. `id2label` names the classes.
 #
-# LoRA goes into the last of the eight blocks, which spares most of the backward pass. With `task_type="SEQ_CLS"`, peft
-# trains the head beside the adapters. `Trainer` needs a number, `labels`, for each text, and pads the batches if it
-# gets the tokenizer as `processing_class`. To save your time we guess the rate and stop after one epoch. **Predict
-# first.** How many points will this training add? The test in the next section answers.
-
-# %% tags=["nbval-ignore-output"]
-torch.manual_seed(0)
-names = sorted(train.label.unique())
-head = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
-model = MeanClassifier.from_pretrained(tl.BUNDLED, **head)
-first = make_pipeline(LogisticRegression(max_iter=1000, fit_intercept=False))
-first = searched(first, features["mean"], (0.001, 0.01, 0.1))
-model.score.weight.data = torch.tensor(first[0].coef_, dtype=torch.float32)
-
-adapters = {"r": 8, "lora_alpha": 16, "target_modules": r".*layers\.7\..*_proj"}
-model = get_peft_model(model, LoraConfig(**adapters, task_type="SEQ_CLS"))
-inputs = tokenizer(list(train.text)).input_ids
-numbered = zip(inputs, train.label, strict=True)
-rows = [{"input_ids": ids, "labels": names.index(label)} for ids, label in numbered]
-folder = tempfile.mkdtemp()
-settings = {"per_device_train_batch_size": 16, "num_train_epochs": 1}
-settings |= {"learning_rate": 1e-3, "save_strategy": "no", "report_to": "none"}
-settings |= {"use_cpu": True, "disable_tqdm": True, "seed": 0}
-arguments = TrainingArguments(folder, **settings)
-trainer = Trainer(model, arguments, train_dataset=rows, processing_class=tokenizer)
-trainer.remove_callback(PrinterCallback)
-_ = trainer.train()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Now merge the adapters into the weights, save model and tokenizer in one folder, and load the model as a user would. A
-# text alone must get the same logits as in a padded batch: if the pooling reads padding, this check fails.
+# LoRA goes into the last of the eight blocks. With `task_type="SEQ_CLS"`, peft trains the head beside the adapters. The
+# seven blocks below are frozen, so we run them once and store what leaves them ([lesson 7](07_freezing.ipynb)). A step
+# then costs a fraction, and we can afford to try three learning rates by cross-validation, in three folds. Each run
+# fits its own head on the texts that it may see, and rate 0 leaves this head as it is. The loss of a guess among nine
+# classes is $\ln 9 = 2.20$. **Predict first.** How many points will one epoch of training add?
 
 # %%
-trainer.model.merge_and_unload().save_pretrained(folder)
+names = sorted(train.label.unique())
+head = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
+first = make_pipeline(LogisticRegression(max_iter=1000, fit_intercept=False))
+first = searched(first, features["mean"], (0.001, 0.01, 0.1))
+
+batch = tokenizer(list(train.text), padding=True, return_tensors="pt")
+with torch.no_grad():
+    states = pretrained(**batch, output_hidden_states=True).hidden_states
+stored = {"inputs_embeds": states[7], "attention_mask": batch.attention_mask}
+stored["labels"] = torch.tensor([names.index(label) for label in train.label])
+
+folder = tempfile.mkdtemp()
+settings = {"per_device_train_batch_size": 16, "num_train_epochs": 1, "seed": 0}
+settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
+settings |= {"use_cpu": True, "remove_unused_columns": False}
+adapters = {"r": 8, "lora_alpha": 16, "target_modules": r".*layers.*_proj"}
+
+
+def fine_tuned(part, rate):
+    torch.manual_seed(0)
+    model = MeanClassifier.from_pretrained(tl.BUNDLED, use_cache=False, **head)
+    fitted = clone(first).fit(features["mean"][part], train.label.iloc[part])
+    model.score.weight.data = torch.tensor(fitted[0].coef_, dtype=torch.float32)
+    model.model.layers = model.model.layers[-1:]
+    model = get_peft_model(model, LoraConfig(**adapters, task_type="SEQ_CLS"))
+    rows = [{name: x[i] for name, x in stored.items()} for i in part]
+    arguments = TrainingArguments(folder, learning_rate=rate, **settings)
+    trainer = Trainer(model, arguments, train_dataset=rows)
+    trainer.remove_callback(PrinterCallback)
+    loss = trainer.train().training_loss
+    return model.eval(), loss
+
+
+# %% tags=["check-rates", "nbval-ignore-output"]
+thirds = StratifiedKFold(3, shuffle=True, random_state=0)
+for rate in (0, 1e-3, 3e-3, 1e-2):
+    hits = 0
+    for fit, held in thirds.split(train, train.label):
+        model, loss = fine_tuned(fit, rate)
+        z = model(**{name: x[held] for name, x in stored.items()}).logits
+        hits += (z.argmax(1) == stored["labels"][held]).sum().item()
+    print(f"rate {rate}: {hits / len(train):.1%}, loss of the last run {loss:.2f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# No rate gains more than a point over the fitted head, and a point is only four texts. So one epoch in one block adds
+# nothing that we can measure. Elsewhere it can add much: in a record of whole passages read by the last token
+# (`data/sweeps/tiny/classify/rates.csv`, one run each), LoRA reaches 39% at its best rate, and a probe 29%. (These are
+# [balanced accuracies](glossary.md#balanced-accuracy): the mean over the classes, which gives small ones equal weight.)
+#
+# Now train on all 431 texts at the best rate, merge the adapters, and put the trained block and head into a whole
+# model. Save it with its tokenizer in one folder, and load it as a user would. A text alone must get the same logits as
+# in a padded batch: if the pooling reads padding, this check fails. Whoever loads the folder needs `MeanClassifier`,
+# too: `pipeline("text-classification", model=folder)` would load a `Qwen2ForSequenceClassification`, which our weights
+# fit, but which reads the last token.
+
+# %%
+top = fine_tuned(np.arange(len(train)), 1e-3)[0].merge_and_unload()
+whole = MeanClassifier.from_pretrained(tl.BUNDLED, **head)
+whole.model.layers[-1], whole.score = top.model.layers[0], top.score
+whole.save_pretrained(folder)
 tokenizer.save_pretrained(folder)
 kept = MeanClassifier.from_pretrained(folder).eval()
 
@@ -241,20 +275,18 @@ def logits_of(texts):
 
 
 logits = torch.cat([logits_of(test.text[i : i + 16]) for i in range(0, 200, 16)])
-row = np.argmin([len(ids) for ids in tokenizer(list(test.text[:16])).input_ids])
-alone = logits_of(test.text[row : row + 1])  # it was padded above
-torch.testing.assert_close(alone[0], logits[row], atol=1e-4, rtol=0)
+torch.testing.assert_close(logits_of(test.text[:1])[0], logits[0], atol=1e-4, rtol=0)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which differences are real?
 #
-# Everything is chosen, so now the test texts are scored, with [Wilson intervals](glossary.md#wilson-interval). The last
-# token is only here to see whether the advantage of the mean holds on new texts.
+# Everything is chosen, so now the test texts are scored, with [Wilson intervals](glossary.md#wilson-interval). *Before
+# training* is our classifier with its fitted head, before LoRA. *Mean* and *last token* are the two probes, which have
+# scaled features and a bias.
 
 
 # %%
 def wilson(answers):
-    """The share of right answers, with its 95% interval."""
     share = binomtest(int(answers.sum()), len(answers))
     low, high = share.proportion_ci(method="wilson")
     return f"{answers.mean():.1%} ({low:.1%} to {high:.1%})"
@@ -267,52 +299,39 @@ test_features["last token"], test_features["mean"] = pooled(pretrained, test.tex
 right["before training"] = first.predict(test_features["mean"]) == truth
 for name, x in test_features.items():
     right[name] = probes[name].predict(x) == truth
-for name, answers in right.items():
-    print(f"{name}: {wilson(answers)}")
+for name, hits in right.items():
+    print(f"{name}: {wilson(hits)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The bag of words scores 55.0% here and 49.7% in cross-validation, where each model learned from only four fifths of
-# the texts; chance may add to that. The intervals overlap, but overlap is not a test, because all methods answered the
-# *same* 200 texts. Those on which two methods are both right or both wrong say nothing about their difference. So look
-# only at the texts that exactly one of the two gets right. If both methods were equally good, each of these would be a
-# fair coin toss. `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours
-# ([McNemar's exact test](glossary.md#mcnemars-test)).
-#
-# A small $p$ speaks against chance. We ask about three pairs and so have three chances to be fooled, which is why we
-# require $p < 0.05/3 \approx 0.017$ instead of 0.05 ([Bonferroni's correction](glossary.md#bonferroni-correction)). The
-# interval is that of a [paired difference](glossary.md#paired-difference), with the same correction.
+# The intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. A text that both
+# methods get right, or both get wrong, does not favour either. So look only at the texts that exactly one of the two
+# gets right. If both methods were equally good, each of these would be a fair coin toss. `binomtest` computes $p$, the
+# probability that fair coins give a split at least as uneven as ours ([McNemar's exact
+# test](glossary.md#mcnemars-test)). A small $p$ speaks against chance. We require $p < 0.05/3 \approx 0.017$, as we ask
+# three questions ([Bonferroni's correction](glossary.md#bonferroni-correction)).
 
 # %% tags=["nbval-ignore-output"]
 right["trained"] = np.array(names)[logits.argmax(1)] == truth
 print("trained:", wilson(right["trained"]))
-p = {}
-pairs = [("trained", "before training"), ("bag of words", "mean")]
-for one, other in [*pairs, ("mean", "last token")]:
-    apart = 1.0 * right[one] - right[other]  # 1, 0 or -1 for each text
-    only_one, only_other = (apart == 1).sum(), (apart == -1).sum()
-    p[one, other] = binomtest(only_one, only_one + only_other).pvalue
-    low, high = ttest_1samp(apart, 0).confidence_interval(1 - 0.05 / 3)
-    print(f"{one} against {other}: {only_one} to {only_other}, p = {p[one, other]:.2g}")
-    print(f"  {100 * apart.mean():+.1f} points ({100 * low:.1f} to {100 * high:.1f})")
-
-# %%
-chance = p["mean", "last token"]
-course.claim("Mean against last token: this is not chance", chance < 0.05 / 3)
+against = {"trained": "before training", "bag of words": "mean", "mean": "last token"}
+for one, other in against.items():
+    only_one = (right[one] & ~right[other]).sum()
+    only_other = (right[other] & ~right[one]).sum()
+    p = binomtest(only_one, only_one + only_other).pvalue
+    print(f"{one} against {other}: {only_one} to {only_other}, p = {p:.2g}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the last pair passes: the mean is 19.5 points ahead of the last token (10 to 29), and in cross-validation it was
-# 14.4. Training changed whether a text is right in only eight cases, two for the better and six for the worse, which
-# may be chance. A search might find a gain: in a record of whole passages read by the last token
-# (`data/sweeps/tiny/classify/rates.csv`, one run each), LoRA's balanced accuracy is 24% at our rate and 39% at three
-# times that rate. The six points between bag of words and probe may be chance, too; the next section has more texts.
+# Only the last pair passes: the mean is 19.5 points ahead of the last token, and in cross-validation it was 14.4.
+# Training changed the verdict on eight texts: two became right and six wrong. Eight are too few to tell this from
+# chance. The six points between bag of words and probe may be chance, too; the next section has more texts.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
 # Labels cost money, so this question often decides. The next cell trains the bag of words and the probe on the mean,
-# with pretrained and with random weights, on 32 to 256 labelled texts, and tests each on all the other passages. With
-# few texts it matters much which ones they are, so all methods learn from the same ten draws.
-# **Predict first.** Against the bag of words, is pretraining worth more with few labels or with many?
+# with pretrained and with random weights, on 32 to 256 labelled texts, and tests each on all the other passages. All
+# methods learn from the same ten draws. **Predict first.** Against the bag of words, is pretraining worth more with few
+# labels or with many?
 
 # %%
 texts = np.array([*train.text, *test.text])
@@ -344,23 +363,22 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The distance between the two probes is what pretraining is worth to this model: 18 points with 32 labels, and 28 with
 # 256. The bag of words uses no pretraining. To compare with it, subtract draw by draw, because both learned from the
-# same texts. The mean of the ten differences gets an interval with Student's $t$ ([lesson 7](07_freezing.ipynb)),
-# corrected for four questions. It is too narrow, because the ten test sets share most texts, so trust only a clear
-# lead.
+# same texts. The mean of the ten differences gets an interval of $t$ standard errors. Student's $t$ is 3.1 here and not
+# 1.96, because ten draws estimate the spread only roughly, and because we ask four questions. The ten test sets share
+# most of their texts, so the true interval is wider: trust a lead only if it is clear.
 
 # %%
 lead = (scores["pretrained"] - scores["bag of words"]).unstack()
 half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
 mean = lead.mean(axis=1)
 course.claim("With 32 labels the pretrained probe leads", mean[32] > half[32])
-table = pd.DataFrame({"lead in points": mean, "from": mean - half, "to": mean + half})
-table.round(1)
+pd.DataFrame({"lead in points": mean, "from": mean - half, "to": mean + half}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 32 labels the pretrained probe is ahead by 5.8 points (3.0 to 8.6), and with 256 the bag of words by 4.4 (2.8 to
-# 5.9). But every $C$ was chosen with 431 labels, and others may be better with 32.
-# **Why?** We counted the words of a new text that occur in no labelled text, so that the bag of words cannot use them:
-# about 39% with 32 labels, and 14% with 256. A pretrained model probably has similar vectors for related words.
+# 5.9). But every $C$ was chosen with 431 labels, and others may be better with 32. **Why?** We counted the words of a
+# new text that occur in no labelled text, so that the bag of words cannot use them: about 39% with 32 labels, and 14%
+# with 256. A pretrained model probably has similar vectors for related words.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## At work
@@ -371,31 +389,28 @@ table.round(1)
 questions = [
     "A channel passes a value from one thread to another.",
     "The compiler says that my variable does not live long enough.",
-    "How do I run a single unit test with cargo?",
 ]
 sure, number = logits_of(questions).softmax(1).max(1)
-for i, question in enumerate(questions):
-    probability = words.predict_proba([question]).max()
-    print(question)
-    print(f"  bag of words: {words.predict([question])[0]} ({probability:.0%})")
+for i, text in enumerate(questions):
+    probability = words.predict_proba([text]).max()
+    print(f"{text}\n  bag of words: {words.predict([text])[0]} ({probability:.0%})")
     print(f"  trained:      {kept.config.id2label[number[i].item()]} ({sure[i]:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Three questions are a demonstration and not a test. Lifetimes belong to *ownership and borrowing*, so the trained
-# classifier makes one mistake, and is quite sure of it. Exercise 13.1 puts such probabilities to use.
+# Two questions are a demonstration and not a test. They are also shorter than any training text, and in a user's words.
+# Lifetimes belong to *ownership and borrowing*, so the trained classifier makes one mistake, and is quite sure of it.
 #
 # So for this task and 431 labels use the bag of words, which leads the probe with 256 labels and costs almost nothing.
 # With 32 labels the probe is better, but at 32% it can only suggest a class to a person. A model that has read about
 # Rust, as our tiny one has not, may change this order, and so may an *encoder* such as
-# [ModernBERT](https://arxiv.org/abs/2412.13663). Do not ask our folder by `pipeline("text-classification",
-# model=folder)`: it would load a `Qwen2ForSequenceClassification`, which our weights fit, but which reads the last
-# token. First try the bag of words, then a probe, then fine-tuning with a searched rate.
+# [ModernBERT](https://arxiv.org/abs/2412.13663). First try the bag of words, then a probe, then fine-tuning with a
+# searched rate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation on
-#   shuffled folds: here it was worth 14 points, and one epoch of LoRA in one block none that we could measure.
+#   shuffled folds: here it was worth 14 points. One epoch of LoRA in one block added nothing that we could measure.
 # - The same architecture with random weights shows what pretraining is worth. A bag of words, which costs a second,
 #   shows whether you need it: here with 32 labels, and not with 256.
 # - Give an accuracy its Wilson interval, and compare two methods by the texts that only one of them gets right.
