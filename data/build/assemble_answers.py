@@ -1,11 +1,10 @@
-"""Put written questions, answers and preference pairs into splits, no topic in two of them.
+"""Put written questions and answers into splits, no topic in two of them.
 
     python data/build/assemble_answers.py drafts data/answers
 
-The folder of drafts has `questions/*.jsonl` (topic, form, prompt, completion), `pairs/*.jsonl` (topic, prompt, chosen,
-rejected), `refuse.jsonl` and `general.jsonl`, both like the questions. Of the topics about Rust 8 are for tests, 6
-for validation and the rest for training, drawn once by a seed; so are 3 and 2 of the subjects of refusals. Pairs
-follow their topics.
+The folder of drafts has `questions/*.jsonl` (topic, form, prompt, completion), and `refuse.jsonl` and `general.jsonl`
+like the questions. Of the topics about Rust 8 are for tests, 6 for validation and the rest for training, drawn once by
+a seed; so are 3 and 2 of the subjects of refusals.
 """
 
 import json
@@ -22,18 +21,13 @@ def main() -> None:
     drafts, folder = map(Path, sys.argv[1:])
     questions = [row for path in sorted((drafts / "questions").glob("*.jsonl")) for row in read(path)]
     refusals = read(drafts / "refuse.jsonl")
-    pairs = [row for path in sorted((drafts / "pairs").glob("*.jsonl")) for row in read(path)]
     split_of = split_topics(questions, *HELD_OUT["questions"]) | split_topics(refusals, *HELD_OUT["refuse"])
     for split in ("train", "validation", "test"):
-        chosen = [row for row in named([*questions, *refusals], "question") if split_of[row["topic"]] == split]
+        chosen = [row for row in named([*questions, *refusals]) if split_of[row["topic"]] == split]
         random.Random(split).shuffle(chosen)
         write(folder / f"{split}.jsonl", chosen)
         print(f"{split}: {len(chosen)} questions of {len({row['topic'] for row in chosen})} topics")
-    write(folder / "general.jsonl", named(read(drafts / "general.jsonl"), "question"))
-    preferred = [{**row, "split": split_of[row["topic"]]} for row in named(pairs, "pair")]
-    random.Random("pairs").shuffle(preferred)
-    write(folder / "preferences.jsonl", preferred)
-    print(f"pairs: {dict(Counter(row['split'] for row in preferred))}")
+    write(folder / "general.jsonl", named(read(drafts / "general.jsonl")))
 
 
 def read(path: Path) -> list[dict]:
@@ -52,12 +46,12 @@ def split_topics(rows: Iterable[dict], test: int, validation: int) -> dict[str, 
     return {topic: splits[place] if place < len(splits) else "train" for place, topic in enumerate(topics)}
 
 
-def named(rows: Iterable[dict], kind: str) -> list[dict]:
+def named(rows: Iterable[dict]) -> list[dict]:
     seen: Counter = Counter()
     found = []
     for row in rows:
         seen[row["topic"]] += 1
-        found.append({"id": f"{row['topic']}-{kind}-{seen[row['topic']]:02d}", **row})
+        found.append({"id": f"{row['topic']}-question-{seen[row['topic']]:02d}", **row})
     return found
 
 

@@ -23,7 +23,7 @@ from tlkit.evidence.learning_rates import (
 )
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
-from tlkit.settings import DATA, PROFILES
+from tlkit.settings import PROFILES
 from tlkit.strategies import STRATEGIES
 
 
@@ -104,10 +104,9 @@ def here() -> dict[str, object]:
 
 
 def test_the_record_is_of_the_bundled_model_and_corpus(here):
-    for sweep in ("rates", "epochs", "passages", "general"):
-        row = pd.read_csv(DATA / "sweeps" / "tiny" / f"{sweep}.csv").iloc[0]
-        for setting in ("weights_sha256", "corpus_sha256", "block_size", "batch_size", "context", "stride", "profile"):
-            assert row[setting] == here[setting], (sweep, setting)
+    row = recorded_rates("tiny").iloc[0]
+    for setting in ("weights_sha256", "corpus_sha256", "block_size", "batch_size", "context", "stride", "profile"):
+        assert row[setting] == here[setting], setting
 
 
 def test_recorded_rates_serve_their_model_alone(here):

@@ -30,13 +30,9 @@ def experiment(small_model, profile):
     return load_experiment(small_model, profile, ComparisonSettings())[0]
 
 
-def test_records_are_whole_and_say_where_they_were_made():
-    varied = {"rates": ["learning_rate"], "epochs": ["epochs"], "passages": ["passages"], "general": ["general_share"]}
-    for sweep, setting in varied.items():
-        record = pd.read_csv(DATA / "sweeps" / "tiny" / f"{sweep}.csv")
-        assert record.groupby(["strategy", *setting]).seed.agg(set).eq({0, 1}).all()
-        made = ["model", "weights_sha256", "profile", "corpus", "corpus_sha256", "torch", "python"]
-        assert record[[*made, "device", "date"]].notna().all().all() and record[made].nunique().eq(1).all()
+def test_a_record_is_whole():
+    record = recorded_rates("tiny")
+    assert record.groupby(["strategy", "learning_rate"]).seed.agg(set).eq({0, 1}).all()
 
 
 @pytest.mark.parametrize("model", ["tiny", "smollm2-135m-instruct"])
@@ -146,20 +142,19 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
             FinishedRuns(tmp_path, experiment.settings).read()
 
 
-def test_a_sweep_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
+def test_a_search_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
     """By the script that makes data/sweeps, run as it stands."""
     monkeypatch.setitem(PROFILES, "ci", profile)
-    script = str(DATA / "build" / "record_sweeps.py")
+    script, file = str(DATA / "build" / "record_sweeps.py"), tmp_path / "rates.csv"
+    monkeypatch.setattr("sys.argv", [script, str(file), "--strategies", "full", "--seeds", "1"])
 
-    def record(sweep: str, values: str, seeds: int = 1) -> pd.DataFrame:
-        file, shape = str(tmp_path / f"{sweep}.csv"), ["--strategies", "full", "--seeds", str(seeds), "--steps", "2"]
-        monkeypatch.setattr("sys.argv", [script, sweep, file, *shape, "--values", values])
+    def record() -> pd.DataFrame:
         runpy.run_path(script, run_name="__main__")
         return pd.read_csv(file)
 
-    first = record("passages", "3")
-    assert first.passages.tolist() == [3] and first.error.isna().all()
-    assert first.validation_perplexity.between(1, 1e4).all() and first.general_perplexity.between(1, 1e4).all()
-    again = record("passages", "3", seeds=2)
-    assert again.iloc[:1].equals(first) and again.seed.tolist() == [0, 1]
-    assert record("general", "0.5").general_share.tolist() == [0.5]
+    whole = record()
+    assert len(whole) == BUDGET == whole.learning_rate.nunique() and whole.error.isna().all()
+    whole.iloc[:-1].to_csv(file, index=False)
+    again = record()
+    assert again.iloc[:-1].equals(whole.iloc[:-1]) and again.learning_rate.equals(whole.learning_rate)
+    assert again.validation_perplexity.iloc[-1] == pytest.approx(whole.validation_perplexity.iloc[-1], rel=1e-6)
