@@ -19,6 +19,7 @@ from tlkit.memory import move_weights
 
 COUNT_THEIR_PEAK = ("cuda", "xpu")
 KINDS = ("cuda", "mps", "xpu", "cpu")
+ABSENT = "not present on this machine"
 # How much faster a product has to be for a whole step to gain: a step also converts, normalises and adds. With
 # products that are 6 to 8 times as fast, as AMX has them, a LoRA step is 1.6 times as fast.
 WORTHWHILE = 2.0
@@ -81,7 +82,6 @@ def probe(kind: str | None = None) -> Device:
         kind: one of `KINDS`; None: that of the environment's `TLKIT_DEVICE`, else the best one that works.
 
     Raises:
-        ValueError: for an unknown kind.
         RuntimeError: where the kind that was asked for does not work.
     """
     asked = kind or os.environ.get("TLKIT_DEVICE")
@@ -89,13 +89,10 @@ def probe(kind: str | None = None) -> Device:
         raise ValueError(f"device {asked!r} is unknown: expected one of {', '.join(KINDS)}")
     notes: list[str] = []
     for candidate in [asked] if asked else KINDS:
-        problem = _try_out(candidate)
-        if problem is None:
+        if (problem := _try_out(candidate)) is None:
             return _describe(candidate, tuple(notes))
-        if problem != "not present":
+        if asked or problem != ABSENT:
             notes.append(f"{candidate}: {problem}")
-        elif asked:
-            notes.append(f"{candidate}: not present on this machine")
     remedy = "Ask for cpu, which is always there" if kind else "Leave TLKIT_DEVICE unset, or set it to cpu"
     raise RuntimeError(f"{'; '.join(notes)}. {remedy}")
 
@@ -123,7 +120,7 @@ def _try_out(kind: str) -> str | None:
     """None when a small product works there; otherwise why not."""
     try:
         if kind != "cpu" and not (torch.backends.mps if kind == "mps" else getattr(torch, kind)).is_available():
-            return "not present"
+            return ABSENT
         torch.ones(2, 2, device=kind).mm(torch.ones(2, 2, device=kind)).sum().item()
     except RuntimeError as error:  # what torch raises for every driver fault
         return f"present but broken ({str(error).splitlines()[0]})"
@@ -153,10 +150,9 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
 
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
-    """What this process' control group (v2, else v1) may use, and what it uses and could not give back at once.
+    """Bytes that this process' control group (v2, else v1) may use, and that it uses, without file cache.
 
-    Returns:
-        Bytes, file cache not counted among those used; infinity and 0 where there is no limit.
+    Infinity and 0 where there is no limit.
     """
     names = {"memory.max": ("memory.current", "inactive_file")}
     names["memory/memory.limit_in_bytes"] = ("memory/memory.usage_in_bytes", "total_inactive_file")

@@ -71,12 +71,9 @@ def descend(
     is slower in bf16, that rung comes after all others that leave the step on the device.
     """
     with on_host():
-        random, unfit = draws_random_numbers(model), set()
-        if not chunked_loss_agrees(model):
-            unfit.add("chunked loss")
-        if learns_prefix(model):
-            unfit.add("activation checkpointing")
-    names = [name for name in (_usual_order(device) if order is None else order) if name not in unfit]
+        random = draws_random_numbers(model)
+        unfit = {"chunked loss": not chunked_loss_agrees(model), "activation checkpointing": learns_prefix(model)}
+    names = [name for name in (_usual_order(device) if order is None else order) if not unfit.get(name)]
     slow, unknown = "bf16 autocast" in names and not bf16_is_faster(device), ""
 
     def need(lower: Plan) -> int | None:

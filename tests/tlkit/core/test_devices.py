@@ -49,12 +49,7 @@ def test_auto_is_bf16_only_where_a_whole_step_gains(products, times_as_fast, exp
     assert [settled_precision(asked, probe("cpu")) for asked in ("bf16", "fp32")] == ["bf16", "fp32"] and not timed
     cards = [dataclasses.replace(probe("cpu"), kind="cuda", native_bf16=native) for native in (True, False)]
     assert [settled_precision("auto", card) for card in cards] == ["bf16", "fp32"]
-
-
-@pytest.mark.parametrize("native", [True, False])
-def test_a_cuda_card_is_taken_at_its_word(products, native):
-    card = dataclasses.replace(probe("cpu"), kind="cuda", native_bf16=native)
-    assert (bf16_speed(card) > 1) is native and not products[1]
+    assert [bf16_speed(card) > 1 for card in cards] == [True, False] and not timed  # they are taken at their word
 
 
 class _Products(TorchDispatchMode):
