@@ -14,7 +14,7 @@ from small_models import generate
 
 from tlkit import training
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.models.generation import PROMPTS, prompt_tokens
+from tlkit.models import prompt_tokens
 from tlkit.quantization import dequantized
 from tlkit.settings import Plan
 from tlkit.steps import TrainingState, mean_loss
@@ -24,6 +24,7 @@ from tlkit.training import training_steps
 pytestmark = pytest.mark.gpu
 TERMS = 64  # of each sum in the product: so few that a rounding to TF32's 10 bits is larger than the bound for fp32
 NEW_TOKENS = 12
+PROMPTS = ("In Rust, Vec<T> is", "The Result type in Rust", "Ownership in Rust means")
 
 
 def test_arithmetic(bench, record_property):
