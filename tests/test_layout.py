@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_675, 261_400, 77),
     "tests": (15_088, 728_200, 115),
 }
-LESSON_LINES = 9_523
+LESSON_LINES = 9526
 MOST_NAMES = 43
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_180), "tlkit.reports.charts": (3, 300)}
