@@ -52,8 +52,14 @@ def in_four_bits(model: nn.Module) -> bool:
 
 def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
     """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError."""
-    made_by = _made_by(model) if getattr(model, "continues_adapter", False) else "the strategy that made it"
-    if strategy != made_by or options:
+    continues = getattr(model, "continues_adapter", False)
+    made_by = _made_by(model) if continues else "the strategy that made it"
+    if continues and strategy != made_by:
+        raise ValueError(
+            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
+            "or merge it"
+        )
+    if not continues or options:
         raise ValueError(
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
             f"the weights, for any strategy, or with adapter='continue' to train it on with {made_by}, without options"

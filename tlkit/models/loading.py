@@ -155,7 +155,9 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
         if way == "continue" and kind != "LORA":
             raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
         if way == "merge" and config.is_prompt_learning:
-            raise ValueError(f"its adapter ({kind}) puts vectors before the text, which are merged into no weight")
+            raise ValueError(
+                f"its adapter ({kind}) is part of no weight and cannot be merged: it stands before the text"
+            )
         if quantized:
             quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
             if way == "merge":
