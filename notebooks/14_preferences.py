@@ -207,8 +207,8 @@ print(*pairs.iloc[0], "", *pairs.iloc[1], sep="\n")
 # changes, so we compute its log-probabilities once.
 #
 # **What does $\beta$ do?** The size of the slope of the loss is $\beta\,\sigma(-\beta m)$: once $\beta m$ is well above
-# 1, a pair counts as won and no longer pushes. A large $\beta$ is satisfied with a small margin. The push then stops
-# early, and the model stays near the reference. At the usual 0.1 a pair is won above a margin of about 10 nats. DPO
+# 1, a pair counts as won and no longer pushes. A large $\beta$ is satisfied with a small margin, and the push then
+# stops early. At the usual 0.1 the push has halved at a margin of 11 nats, and is a tenth of what it was at 30. DPO
 # treats $\beta \log (\pi / \pi_0)$ as the reward of an answer. So $\beta m$ is called the *reward margin*, and the
 # share of pairs where it is positive the *reward accuracy*.
 
@@ -244,9 +244,10 @@ def dpo_loss(model, pairs, beta):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# We try three learning rates with the usual $\beta = 0.1$. Eight steps are too few for margins of 10 nats, so the rate
-# alone decides how far a run goes. A fourth run has the highest rate and $\beta = 10$, which should stop it early. A
-# step takes two neighbouring pairs, one of each kind, so a run uses 16 of the 24. The table has, on validation data:
+# We try three learning rates with the usual $\beta = 0.1$. Eight steps reach margins of 2 to 6 nats, where every pair
+# still pushes with at least 70% of its first force, so the rate alone decides how far a run goes. A fourth run has the
+# highest rate and $\beta = 10$, which should stop it early. A step takes two neighbouring pairs, one of each kind, so a
+# run uses 16 of the 24. The table has, on validation data:
 #
 # - *habit* and *empty*: how many of 30 answers begin with the habit, and how many say nothing besides it;
 # - *end first*: the probability that the very first token is the end token;
@@ -290,16 +291,19 @@ pd.DataFrame(rows, columns=names).set_index(["rate", "beta"]).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The middle rate is the best.** No answer of 30 begins with the habit, and no more are empty than before. At half the
-# rate some answers still have it. At twice the rate it is gone as well, but nearly every answer is *empty*. The pairs
-# do not say what to write in its place, so the probability that the habit loses can go to any other beginning. One is
-# the end token, whose share as first token rose from 1% to 13% in the good run and to 30% in the damaged one.
+# rate some answers still have it. At twice the rate it is gone as well, but nearly every answer is *empty*. The chosen
+# answers all begin differently, and the loss asks only that they lose less than the rejected ones. So the probability
+# that the habit loses can go to any other beginning. One is the end token, whose share as first token rose from 1% to
+# 13% in the good run and to 30% in the damaged one.
 #
 # **By its log, the damaged run is the best of the three rates.** Its last loss is the lowest, its margin the widest and
 # its reward accuracy 1 as well. Perplexity on text about Python has moved by less than 1%. No pair contains an empty
 # answer, so the loss cannot see them.
 #
 # **With $\beta = 10$ this rate does less damage, but too much.** A pair now counts as won after two steps, and the
-# gradient nearly vanishes. But AdamW's momentum still moves the model on, and over a quarter of its answers are empty.
+# gradient nearly vanishes, as the formula says. But AdamW's first steps have the size of the rate, however large the
+# gradient is, and its momentum moves the model on. So 13 of its 30 answers are empty: $\beta$ brakes a long run, and
+# not the first steps at too high a rate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The test, once
@@ -322,9 +326,10 @@ course.claim("For every seed: habit in at most 2 of 40, empty under 10", good)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone.** Before, 38 of 40 answers began with it. With DPO none does, whatever the seed, and hardly more
-# are empty. One seed was enough to choose between rates this far apart; closer settings need several. Sixteen pairs are
-# enough, probably because the habit is always the same. A preference that depends on the question needs many more: the
-# data set of TRL's own example, UltraFeedback, has about 60,000.
+# are empty. The three seeds differ by one answer and the rates by 8 and 26, so one seed was enough to choose between
+# them; closer settings need several. Sixteen pairs are enough, probably because the habit is always the same. A
+# preference that depends on the question needs many more: the data set of TRL's own example, UltraFeedback, has about
+# 60,000.
 #
 # **Are the chosen answers more likely now?** Each point of the chart is one of the 12 new pairs. Below the dashed line
 # its margin is positive.
@@ -356,7 +361,8 @@ plt.show()
 # The reference need not be a second model in memory. TRL can compute its log-probabilities once
 # (`precompute_ref_log_probs=True`), as we did, or train a LoRA [adapter](glossary.md#adapter): then the reference is
 # the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare the losses *after*
-# training, because at the first step every implementation, right or wrong, gives $\log 2$.
+# training, because at the first step policy and reference are equal, so even an implementation with wrong labels gives
+# $\log 2$.
 
 # %%
 data = " " + pairs[["chosen", "rejected"]]
@@ -390,8 +396,9 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Hardly any answer begins with the habit**, with the adapter as loaded from disk. The losses are equal, because both
 # add up the same log-probabilities. A row of TRL's log averages two steps: `rewards/margins` is $\beta m$, so 0.3 is a
-# margin of 3 nats, and `rewards/chosen` is $\beta$ times the change of the chosen answers. If it falls far below 0,
-# they become less likely. The first accuracy is low because at step 1 all margins are 0, which counts as lost.
+# margin of 3 nats, and `rewards/chosen` is $\beta$ times the change of the chosen answers. Below 0 the chosen answers
+# have become less likely. The first accuracy is low because at step 1 all margins are 0, which counts as lost, and at
+# step 2 one of the two pairs was still lost.
 #
 # **With a real model**, start at $\beta = 0.1$ and a rate of $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$ with an adapter.
 # These are the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py), for 1,000

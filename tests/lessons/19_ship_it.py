@@ -32,9 +32,12 @@ assert not served
 
 sizes = {name: row["MB"] for name, row in measured.items()}
 assert round(sizes["fp32"], 1) == 16.1 and round(sizes["bf16"], 1) == 8.1 and 4.7 < sizes["4 bits"] < 5.2
-assert [row["same of 20"] for row in measured.values()] == [20, 20, 20]
+kept = [row["same of 20"] for row in measured.values()]
+assert kept[:2] == [20, 20] and 18 <= kept[2] <= 20  # two of the 75 are close to the border
 in_4_bits = sum(a != b for a, b in zip(answers(model, held_out.question), named, strict=True))
-assert model.is_quantized and in_4_bits <= 2  # two are close to the border
+assert model.is_quantized and in_4_bits <= 2
+assert release.desk.value_counts().to_dict() == {"Python": 7, "Rust": 7, "other": 6}
+assert (held_out.sample(20, random_state=0).desk == "Python").sum() == 2
 # SmolLM2 by llama.cpp, tried once: its quantizer counted 98.87 MiB for 134,515,008 parameters.
 assert round(8 * 98.87 * 2**20 / 134_515_008, 1) == 6.2
 embedding = loaded.get_input_embeddings().weight.numel()
