@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (10_508, 505_100, 67),
+    "tlkit": (10_510, 505_300, 67),
     "notebooks/course": (5_669, 261_400, 77),
     "tests": (14_975, 723_300, 114),
 }

@@ -120,8 +120,8 @@ def frozen_blocks(model: nn.Module) -> int:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
             f"no frozen prefix: {', '.join(trained)} and what follows is trained, so nothing stays the same from pass "
-            "to pass. Freeze the embeddings and the lower blocks whole, norms included (last_layers with "
-            "train_norms=False)"
+            "to pass. Freeze the embeddings and the lower blocks whole, norms included "
+            "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
     with evaluation_mode(model), torch.no_grad():
         in_evaluation = _entering_blocks(base)

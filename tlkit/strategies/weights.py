@@ -15,12 +15,14 @@ def full(model: nn.Module) -> nn.Module:
 
 
 @strategy("freeze_lower", family="classic")
-def freeze_lower(model: nn.Module) -> None:
-    """The lower half of the blocks stays as pretrained."""
+def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
+    """The lower half of the blocks stays as pretrained; with the embeddings frozen, too, they need no backward pass."""
     blocks = find_blocks(model)
     model.requires_grad_(True)
     for block in blocks[: len(blocks) // 2]:
         block.requires_grad_(False)
+    if freeze_embeddings:
+        set_embeddings(model, trainable=False)
 
 
 @strategy("freeze_embeddings", family="classic")
