@@ -21,7 +21,7 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (10_510, 505_300, 67),
     "notebooks/course": (5_669, 261_400, 77),
-    "tests": (14_975, 723_300, 114),
+    "tests": (14_976, 723_400, 114),
 }
 LESSON_LINES = 9_537
 MOST_NAMES = 43
