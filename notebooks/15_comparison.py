@@ -3,9 +3,9 @@
 #
 # *Which differences between strategies are real?*
 #
-# If we put the scores of seven strategies in one table, one of them is at the top. But would it still be there with
-# another seed, or on other test documents? In this lesson you run a small comparison, build the function that judges
-# it, and apply it to a larger recorded one.
+# If we put the scores of seven strategies in one table, one of them is at the top. But would it be with another seed,
+# or on other documents? In this lesson you run a small comparison, build the function that judges it, and apply it to a
+# larger recorded one.
 #
 # **You will be able to**
 #
@@ -116,8 +116,7 @@ pd.DataFrame({"perplexity": after.round(1), "share of full's gain": gain.round(2
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the same rate LoRA reaches about a sixth of the gain of full fine-tuning, and with ten times the rate about four
 # fifths. Most of the first gap only shows that the rate was too low for LoRA, so a shared rate can exaggerate who wins.
-# (Full fine-tuning's rate is that of the search in [lesson 4](04_full_fine_tuning.ipynb). LoRA's two rates are no
-# search yet.)
+# (Full fine-tuning's rate is from a search, in [lesson 4](04_full_fine_tuning.ipynb). LoRA's two are no search yet.)
 #
 # Therefore every strategy gets a search of its own, on validation text. The loop has stored the scores on test text as
 # well, in `tested`. Nothing may be chosen by them, because the best of many scores is partly luck. A larger search is
@@ -136,7 +135,7 @@ best[seven].to_frame("best rate")
 # ## All strategies in one table
 #
 # The best rates lie up to a factor of fifty apart: LoRA's is ten times that of `full`, and BitFit's fifty times (though
-# half or twice that rate does nearly as well). With these rates, a larger comparison was recorded by `python -m tlkit
+# half or twice that rate does nearly as well). With them, a larger comparison was recorded by `python -m tlkit
 # compare --profile real`: seven strategies with three seeds each, one pass over 200 passages, and 40 test documents.
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
@@ -160,8 +159,8 @@ table
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The control ends at 688, far above the 126 of the untouched model, so this text alone teaches too little. By the
-# general column all seven strategies forgot something. There are no intervals for it, because losses by document were
-# recorded for Rust only.
+# general column all seven strategies forgot something. There are no intervals for it: losses by document were recorded
+# for Rust only.
 #
 # `full` is first with 52.7, but 56.5 and 56.8 are close to each other, and so are 62.5 and 63.1. **Which of these gaps
 # would be there again with other documents and other seeds?**
@@ -265,8 +264,8 @@ percent, low, high = interval(losses, "full", "freeze_embeddings")
 print(f"freeze_embeddings: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now judge your own runs on the test text. **Is LoRA with the better of its rates really behind full fine-tuning? And
-# is the lower rate really worse for LoRA?**
+# Now judge your own runs on the test text. **Is LoRA with the better of these two rates behind full fine-tuning? And is
+# the lower rate worse for LoRA?**
 
 # %% tags=["nbval-ignore-output"]
 for one, other in [("full, 1e-3", "LoRA, 1e-2"), ("LoRA, 1e-2", "LoRA, 1e-3")]:
@@ -319,8 +318,8 @@ for count in (1, 21):
 #
 # Without new runs we can borrow. If a seed matters about as much for every pair, then the average variance of all 21 is
 # a better estimate than that of a pair's own three differences. `tl.compare_pairs` uses this average, or the pair's own
-# variance where it is larger, so that no restless pair looks calm. As only seven strategies make the 21 pairs, and a
-# few of them vary most, the average counts as about three degrees of freedom, and $t$ is just under 10.
+# variance where it is larger, so that no restless pair looks calm. The average counts as about three degrees of
+# freedom, so $t$ is just under 10.
 #
 # Two strategies are *separated* if and only if the corrected interval of their difference excludes zero.
 # `tl.compare_pairs` weighs documents by their tokens and subtracts perplexities instead of giving percent: 7.3% above
@@ -346,12 +345,13 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `full` differs from all others, and so does `bitfit`, whose six pairs (35.9 to 46.3) lie far to the right of this
 # chart. Between these two the order is only partly known: `freeze_embeddings` and `freeze_lower` are better than `lora`
-# and `qlora`, but `last_layers` cannot be told apart from any of these four.
+# and `qlora`, but `last_layers` cannot be told apart from any of these four. Five of the fifteen, `full` against
+# `freeze_embeddings` and these two freezing strategies against `lora` and `qlora`, are separated only because we
+# borrowed. They are likely.
 #
-# An interval that includes zero does not mean "equal". `qlora` may be up to 4.1 worse than `lora`, and 4.1 is the gap
-# between `freeze_lower` and `full`, which are separated. In percent the interval of `qlora` and `lora` reaches from -4
-# to 7. In [lesson 8](08_peft_family.ipynb), where each pair had only its own three seeds, it reached from -6 to 8,
-# though for 13 questions instead of 21.
+# An interval that includes zero does not mean "equal". `qlora` may be up to 4.1 worse than `lora`, as far as
+# `freeze_lower` is from `full`. In percent their interval reaches from -4 to 7, and without borrowing it would reach
+# from -8 to 10.
 #
 # **How could you make the intervals narrower?** Use more documents, more seeds, or fewer questions. For 21 pairs and a
 # pair's own seeds, $t$ is 20 with three seeds, 9.6 with four and 6.8 with five. If you decide *before* the runs that
@@ -393,7 +393,8 @@ print(*sorted(path.name for path in folder.glob("pairs.*")))
 # - LoRA is worse than full fine-tuning.
 # - `lora` and `qlora` are equal.
 #
-# The first leaves out the conditions: a larger model, other texts or longer training may reverse the order. The second
+# The first leaves out the conditions: a larger model, other texts or longer training may reverse the order. So may
+# another rate: the search had steps of about two, and a difference of two or three percent may come from it. The second
 # is not supported because an interval that includes zero only means "cannot tell".
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -318,9 +318,9 @@ pd.DataFrame(measured).T.round(1)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Other servers
 #
-# Read this when you need it; the commands are not run here. Without Python, people use llama.cpp or Ollama, which need
+# The commands are not run here. Without Python, people use llama.cpp or Ollama, which need
 # the model as one [GGUF](glossary.md#gguf) file. For many users on a GPU there is
-# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter of one base model.
+# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter.
 #
 # We take the SmolLM2 that [lesson 12](12_a_real_task.ipynb) tunes live. Its system message `Bug report to JSON.` is
 # part of what you ship, because without it SmolLM2's template adds a different one. In Ollama the line `SYSTEM` adds
@@ -342,6 +342,10 @@ pd.DataFrame(measured).T.round(1)
 # SYSTEM Bug report to JSON.
 # PARAMETER temperature 0
 # ollama create tickets -f Modelfile && ollama run tickets "tokio 1.40 hangs on Windows 11"
+#
+# # vLLM: the base model, and adapters by name
+# vllm serve HuggingFaceTB/SmolLM2-135M-Instruct --host 127.0.0.1 \
+#   --enable-lora --lora-modules tickets=adapter
 # ```
 #
 # We tried llama.cpp on 24 validation reports. `tickets.gguf` gives the same 24 answers as transformers, but only 4 of
@@ -350,7 +354,7 @@ pd.DataFrame(measured).T.round(1)
 # So run your tests after each conversion.
 #
 # By default none of these servers asks who is calling, so keep them on loopback until something in front of them does
-# (vLLM listens to the whole network unless you say `--host 127.0.0.1`).
+# .
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## See when the questions change
@@ -377,9 +381,8 @@ print("right of 75, which the service does not know:", truth)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The new form sends ten questions more to the wrong desk, and no answer is `unknown`. Rust loses six answers, because
-# in lesson 1 the model learned that backticks mean Rust. That explains only part of the shift, as Python loses four.
-# With 75 requests a week you would rarely notice it, with 380 in four of five weeks. So a small service compares
-# months.
+# in lesson 1 the model learned that backticks mean Rust, and Python four, as 17 of its 25 questions had them, too. With
+# 75 requests a week you would rarely notice it, with 380 in four of five weeks. So a small service compares months.
 #
 # An alarm says that something has changed, and not yet that the model is wrong. So label 50 of the logged questions by
 # hand, count the right answers, and add them to the regression test. (The model's

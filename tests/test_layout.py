@@ -21,9 +21,9 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (10_510, 505_300, 67),
     "notebooks/course": (5_669, 261_400, 77),
-    "tests": (14_976, 723_400, 114),
+    "tests": (14_987, 724_300, 114),
 }
-LESSON_LINES = 9_537
+LESSON_LINES = 9_547
 MOST_NAMES = 43
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_180), "tlkit.reports.charts": (3, 300)}

@@ -71,3 +71,6 @@ assert max(lengths["your collator"]) < 60 < min(lengths["end token masked"])  # 
 form = r'{"crate": .*, "version": .*, "system": .*, "kind": "(.*)"}'
 kinds = pd.Series(answers["your collator"]).str.extract(form)[0]
 assert kinds.notna().sum() >= 7 and kinds.value_counts().iloc[0] >= 6 and right.sum() <= 5
+within = np.triu(similar[np.ix_(test_at, test_at)], 1)
+assert (within > 0.5).sum() == 6 and not set(train_at) & set(test_at)
+assert all((np.triu(similar, 1) > limit).sum() == 24 for limit in (0.1, 0.5, 0.98))

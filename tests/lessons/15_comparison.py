@@ -38,6 +38,10 @@ assert len(apart) == 10 and yours["full", "freeze_embeddings"].round(1).tolist()
 assert interval(losses, "full", "freeze_embeddings").round(1).tolist() == [7.3, 4.0, 10.7]
 
 assert pairs.separated.sum() == 15 and len(pairs) == 21
+separated = {frozenset(pair) for pair in pairs.loc[pairs.separated, ["first", "second"]].to_numpy().tolist()}
+borrowed = {("full", "freeze_embeddings"), *((a, b) for a in seven[1:3] for b in ("lora", "qlora"))}
+assert separated - set(map(frozenset, apart)) == set(map(frozenset, borrowed))
+assert yours["lora", "qlora"].round()[1:].tolist() == [-8, 10]
 left = {frozenset(pair) for pair in pairs.loc[~pairs.separated, ["first", "second"]].to_numpy().tolist()}
 middle_three = ["freeze_embeddings", "freeze_lower", "last_layers"]
 close = [("lora", "qlora"), ("last_layers", "lora"), ("last_layers", "qlora"), *combinations(middle_three, 2)]

@@ -1,6 +1,8 @@
 assert scores["other text"].iloc[-1] > 3 * scores["other text"][0]  # it did overfit
 for text in ("seven blocks", "other text"):
     assert (scores[f"{text}, shifted twice"] > 10 * scores[text]).all()
+single = [math.log(perplexity(new_model(), block)) for block in held_out.split(1)]
+assert [round(end, 1) for end in (min(single), max(single))] == [3.9, 5.9]
 assert 4 < math.log(scores["other text, shifted twice"][0]) - first_loss < 5 and round(116_362_380 / 254_801) == 457
 assert scores["seven blocks"].iloc[-1] < 1.3
 assert scores["seven blocks, shifted twice"].iloc[-1] > 5 * scores["seven blocks, shifted twice"][0]

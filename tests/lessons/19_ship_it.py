@@ -53,6 +53,8 @@ assert by_ifs.sum() == 66 and (by_model & ~by_ifs).sum() == 5 and (by_ifs & ~by_
 assert binomtest(2, 7).pvalue > 0.4
 
 # The release and the new form, and how often the alarm rings.
+python = held_out[held_out.desk == "Python"].question
+assert (python.str.contains("`").sum(), len(python)) == (17, 25)
 assert truth == [69, 59] and counts.sum().tolist() == [75, 75]
 assert (counts["new form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
 assert 0.2 < chi2_contingency(counts).pvalue < 0.3
