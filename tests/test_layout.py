@@ -23,7 +23,7 @@ BUDGETS = {
     "notebooks/course": (5_669, 261_400, 77),
     "tests": (14_986, 724_300, 114),
 }
-LESSON_LINES = 9_547
+LESSON_LINES = 9_548
 MOST_NAMES = 43
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (15, 2_180), "tlkit.reports.charts": (3, 300)}
