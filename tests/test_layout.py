@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (10_510, 505_300, 67),
+    "tlkit": (10_515, 505_400, 67),
     "notebooks/course": (5_669, 261_400, 77),
-    "tests": (14_986, 724_300, 114),
+    "tests": (14_987, 724_200, 114),
 }
 LESSON_LINES = 9_548
 MOST_NAMES = 43

@@ -208,10 +208,15 @@ def in_units(count: float) -> str:
 
 
 def move_weights(model: torch.nn.Module, device: torch.device) -> None:
-    """Move a model, its tied weights still tied; `CPU` is the host, also of a virtual device."""
-    with on_host() if device == CPU else nullcontext():
-        for tensor in tensors_of(model):
-            tensor.data = tensor.data.to(device, copy=True)
+    """Move a model, its tied weights still tied."""
+    for tensor in tensors_of(model):
+        tensor.data = tensor.data.to(device, copy=True)
+
+
+def move_to_host(model: torch.nn.Module) -> None:
+    """Move a model to the host, also from a virtual device, whose weights lie in the same memory."""
+    with on_host():
+        move_weights(model, CPU)
 
 
 def saved_on_host(model: torch.nn.Module) -> AbstractContextManager:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import summed_loss
-from tlkit.memory import CPU, move_weights, on_host, saved_on_host
+from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
 from tlkit.models.adapters import base_model
 from tlkit.models.groups import groups_of
 from tlkit.models.parts import evaluation_mode, mode
@@ -74,7 +74,7 @@ class TrainingState:
         """Bring weights and optimizer to where a plan wants them; from the device to the host, never back."""
         self.plan = plan
         if plan.train_on_host:
-            move_weights(self.model, CPU)
+            move_to_host(self.model)
             self._give_optimizer_to_host(self.parameters)
         elif plan.offload_optimizer and self.master_parameters is self.parameters:
             with on_host():

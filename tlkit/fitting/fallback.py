@@ -18,7 +18,7 @@ from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.fitting.ladder import LADDER, ON_HOST, Rung, descend
 from tlkit.jobs import SILENT, Part, reported
-from tlkit.memory import CPU, VirtualDevice, in_units, move_weights, on_host
+from tlkit.memory import CPU, VirtualDevice, in_units, move_to_host, move_weights, on_host
 from tlkit.names import HOST, phase_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
@@ -202,7 +202,7 @@ def _first_rung(
         failure, _ = catch_out_of_memory(lambda: device.place(model))
         if failure is not None:
             log.add("loading", device, rung, failure)
-            move_weights(model, CPU)
+            move_to_host(model)
             changes = rung.changes_numerics or device.torch != CPU and draws_random_numbers(model)
             rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)), changes_numerics=changes)
     return rung
@@ -307,7 +307,7 @@ def evaluate_with_fallback(
                 return result
         if not device.has_host:
             raise MemoryError(f"{name} does not fit even one block at a time: {failure.error}")
-        move_weights(model, CPU)
+        move_to_host(model)
         try:
             with on_host():
                 result = action(1)

@@ -417,6 +417,7 @@ def test_validation_falls_back_and_the_peak_stays_below_the_budget():
         result, log = train_with_fallback(model, BLOCKS, config, device=card, order=order, validation=BLOCKS[:8])
         table = log.table[log.table.action == "training"]
         assert card.peak <= card.budget
+        assert card.current >= 2**20 * weights, "the weights are on the card again"
         assert rung == table.rung.iloc[-1]
         assert_same(model, weights_of(reference))
         assert result.validation.validation_loss.tolist() == pytest.approx(
