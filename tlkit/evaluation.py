@@ -11,6 +11,7 @@ from tlkit.corpus import token_stream
 from tlkit.jobs import SILENT, Part
 from tlkit.models.parts import evaluation_mode, longest_input
 
+WINDOW = 256  # tokens that are read at a time, where nothing else is said
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
@@ -73,7 +74,7 @@ def perplexity(
     Source: the sliding-window method of the transformers documentation, "Perplexity of fixed-length models".
     """
     limit = longest_input(model)
-    context = min(256, limit or 256) if context is None else context
+    context = min(WINDOW, limit or WINDOW) if context is None else context
     stride = context if stride is None else stride
     if context < 2 or limit and context > limit:
         raise ValueError(f"context={context}: expected 2 to {limit or 'any number'}, the model's longest input")

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from tlkit.evidence.tasks import Task
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
-WINDOW = 256  # tokens that `perplexity` reads at a time, where nothing else is said
 STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora, bitfit; more: see params"
 
 
@@ -100,7 +99,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     Both are traced on tensors without contents, so nothing of that size is made. Exit 1 where it does not fit the
     memory given.
     """
-    from tlkit.evaluation import windows_at_once
+    from tlkit.evaluation import WINDOW, windows_at_once
     from tlkit.fitting.estimate import estimate_memory
     from tlkit.memory import in_units, parse_size
     from tlkit.models import chosen_model, meta_model

@@ -17,7 +17,7 @@ from transformers import PretrainedConfig
 from tlkit.checkpoints import hash_of
 from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe, settled_precision
-from tlkit.evaluation import PerplexityResult
+from tlkit.evaluation import WINDOW, PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Measured, Task, account, limited
@@ -34,7 +34,6 @@ from tlkit.strategies import StrategyReport, apply_strategy, dtype_of_weights, s
 from tlkit.training import TrainingResult, total_steps, train
 
 T = TypeVar("T")
-CONTEXT = 256  # tokens of a window, where the model reads as many
 
 
 @dataclass(frozen=True)
@@ -185,7 +184,7 @@ def load_experiment(
     asked = {} if most == 0 or classes else {name: spread_out(load_questions(name), most) for name in QUESTION_SETS}
     row = task.row or LONGEST_ROW
     block_size = min(row, limit or row) if settings.block_size is None else settings.block_size
-    window = CONTEXT if task.row else LONGEST_ROW  # answers and texts with classes are scored whole
+    window = WINDOW if task.row else LONGEST_ROW  # answers and texts with classes are scored whole
     context = min(window, limit or window) if settings.context is None else settings.context
     stride = context if settings.stride is None else settings.stride
     if not 1 <= stride <= context:
@@ -268,7 +267,6 @@ def run_strategy(
     config: TrainingConfig,
     texts: dict[str, tuple[object, ...]],
     *,
-    blocks: Batch | None = None,
     log: FallbackLog | None = None,
     progress: Part = SILENT,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
@@ -279,10 +277,9 @@ def run_strategy(
 
     Args:
         texts: documents to score, by a name of yours.
-        blocks: what to train on, where it is not what the experiment has.
         log: notes what was tried where memory ran out; with `experiment.fallback` only.
     """
-    blocks = experiment.blocks if blocks is None else blocks
+    blocks = experiment.blocks
     dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
     head = {"classes": experiment.class_count} if experiment.classes else {}
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
@@ -292,7 +289,7 @@ def run_strategy(
     else:
         with device.counting():
             device.place(model)
-            with _prefix_kept(experiment, model, blocks, config):
+            with _prefix_kept(experiment, model, config):
                 result = train(model, blocks, config, plan=plan, progress=progress)
     scores = {}
     for name, documents in texts.items():
@@ -302,10 +299,8 @@ def run_strategy(
 
 
 @contextmanager
-def _prefix_kept(
-    experiment: Experiment, model: torch.nn.Module, blocks: Batch, config: TrainingConfig
-) -> Iterator[None]:
-    needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
+def _prefix_kept(experiment: Experiment, model: torch.nn.Module, config: TrainingConfig) -> Iterator[None]:
+    needed = math.prod(experiment.blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
     fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # it is kept in memory alone
     with ExitStack() as stack:
         if experiment.keeps_prefix and config.epochs > 1 and fits:

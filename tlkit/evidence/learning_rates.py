@@ -8,10 +8,8 @@ from functools import partial
 
 import pandas as pd
 
-from tlkit.corpus import NAMED
 from tlkit.evidence.experiment import Experiment, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
-from tlkit.examples import Batch
 from tlkit.files import write_atomically
 from tlkit.jobs import SILENT, Job, Part
 from tlkit.models import PRESETS, chosen_model
@@ -77,18 +75,15 @@ def why_no_rate(record: pd.DataFrame, strategy: str) -> str:
     return f"no learning rate for {strategy}: training diverged at every rate from {tried}"
 
 
-def recorded_rates(model: str, task: str = "text", corpus: str = "") -> pd.DataFrame | None:
+def recorded_rates(model: str, task: str = "text") -> pd.DataFrame | None:
     """Read the search for learning rates that is recorded for a model (in data/sweeps); None where there is none.
 
     Args:
         model: a preset, also by the hub id behind it; of others nothing is recorded.
-        corpus: a bundled one may have a record of its own, in a folder below the model's.
     """
     preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
-    folder = DATA / "sweeps" / str(preset) / ("" if task == "text" else task)
-    folders = [folder / corpus, folder] if corpus in NAMED else [folder]
-    path = next((place / "rates.csv" for place in folders if (place / "rates.csv").is_file()), None)
-    return None if path is None else pd.read_csv(path)
+    path = DATA / "sweeps" / str(preset) / ("" if task == "text" else task) / "rates.csv"
+    return pd.read_csv(path) if path.is_file() else None
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
@@ -127,7 +122,7 @@ def learning_rates_for(
         settings: of the experiment.
     """
     task, rates = settings.get("task", "text"), {}
-    record = recorded_rates(model, task, settings["corpus"])
+    record = recorded_rates(model, task)
     if record is not None:
         # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
         decisive = {key: words for key, words in TUNED_FOR.items() if key != "block_size" or task == "text"}
@@ -241,24 +236,16 @@ def next_rate(scores: Mapping[float, float]) -> float | None:
 
 
 def run_trial(
-    experiment: Experiment,
-    strategy: str,
-    config: TrainingConfig,
-    progress: Part = SILENT,
-    *,
-    blocks: Batch | None = None,
+    experiment: Experiment, strategy: str, config: TrainingConfig, progress: Part = SILENT
 ) -> dict[str, object]:
     """Train by a strategy and score it on validation texts, as a row of a record.
 
     It has perplexity on the corpus and on general text, the loss of the last steps in nats a token, and what the task
     measures beside. A run that diverges scores infinity, and one that cannot run says why in `error`.
-
-    Args:
-        blocks: what to train on, where it is not what the experiment has.
     """
     scores, error, texts = dict.fromkeys(SCORES, math.inf), None, experiment.texts("validation")
     try:
-        report, result, by_text = run_strategy(experiment, strategy, config, texts, blocks=blocks, progress=progress)
+        report, result, by_text = run_strategy(experiment, strategy, config, texts, progress=progress)
         general = by_text["general"].perplexity if "general" in by_text else math.nan
         last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
         measured = experiment.measure(report.model, experiment.corpus.validation, progress).figures
