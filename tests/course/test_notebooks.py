@@ -128,7 +128,7 @@ def test_few_cells_escape_comparison(source):
 @pytest.mark.parametrize("source", LESSONS, ids=lambda path: path.stem)
 def test_a_page_claims_little_asserts_nothing_and_its_numbers_are_guarded_elsewhere(source):
     code = [cell.source for cell in code_of(source)]
-    assert not [text for text in code if any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(text)))]
+    assert [text for text in code if re.search(r"^\s*assert\b", text, re.MULTILINE)] == []
     assert 1 <= sum(map(claims, code)) <= MOST_CLAIMS
     checks = FOLDER.parent / "tests" / "lessons" / source.name
     assert re.search(r"^\s*assert\b", checks.read_text(encoding="utf-8"), re.MULTILINE)
