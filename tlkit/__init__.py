@@ -22,7 +22,6 @@ _WHERE = {
     "fitting.estimate": ("estimate_memory",),
     "fitting.fallback": ("train_with_fallback",),
     "evidence.statistics": ("compare_pairs",),
-    "evidence.questions": ("answer_questions", "load_questions"),
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("compare",),
     "evidence.audit": ("audit",),

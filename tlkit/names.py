@@ -11,10 +11,6 @@ CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "
 ZERO_SHOT = "zero-shot"  # the model as it was loaded
 CONTROL = "random initialisation"  # full training of it from random weights: what pretraining is worth
 
-QUESTION_SETS = ("rust", "general")
-OPTIONS = 4
-CHANCE = 1 / OPTIONS  # accuracy of one who guesses
-
 # A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
 CARD_SHARE = 0.85
 HOST = "the host"  # where a rung of the fallback computes that is not on the card

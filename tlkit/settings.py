@@ -23,16 +23,16 @@ class Profile:
     test_passages: int | None
     epochs: float
     seeds: int
-    questions: int | None = 0  # of each set, that a comparison asks; None: all
+    answers: int | None = 0  # to test questions, that a comparison lets a model write; None: to all
 
 
-# `ci` is made for the bundled model, which can only guess answers: its few questions show the columns, and cost a tenth
-# of a run. `real` is for a model of a hundred million values on a laptop.
+# `ci` is made for the bundled model, whose answers are nonsense: its few show the columns, and cost a tenth of a run.
+# `real` is for a model of a hundred million values on a laptop.
 PROFILES = {
-    "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3, questions=10),
-    "real": Profile("real", train_passages=200, test_passages=40, epochs=1, seeds=3, questions=None),
-    "laptop": Profile("laptop", train_passages=None, test_passages=None, epochs=2, seeds=3, questions=None),
-    "gpu": Profile("gpu", train_passages=None, test_passages=None, epochs=3, seeds=5, questions=None),
+    "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3, answers=10),
+    "real": Profile("real", train_passages=200, test_passages=40, epochs=1, seeds=3, answers=None),
+    "laptop": Profile("laptop", train_passages=None, test_passages=None, epochs=2, seeds=3, answers=None),
+    "gpu": Profile("gpu", train_passages=None, test_passages=None, epochs=3, seeds=5, answers=None),
 }
 
 

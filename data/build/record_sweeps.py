@@ -26,8 +26,7 @@ def main() -> None:
         parser.add_argument(f"--{name}", default=default)
     parser.add_argument("--seeds", type=int, default=2)
     given = parser.parse_args()
-    options = ComparisonSettings(task=given.task, questions=0)
-    experiment, base = load_experiment(given.model, tl.setup(given.profile), options)
+    experiment, base = load_experiment(given.model, tl.setup(given.profile), ComparisonSettings(task=given.task))
     strategies, _ = allowed(given.strategies.split(","), base.model.config, experiment.class_count)
     record = pd.read_csv(given.output) if given.output.is_file() else pd.DataFrame(columns=COLUMNS)
     # A rate that has fewer seeds than are wanted was broken off, and is finished first.

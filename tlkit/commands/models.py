@@ -173,35 +173,28 @@ class EvaluateOptions:
         choices=("exact",),
     )
     fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
-    questions: str | None = option(None, "answer four-option questions, too: rust, general, or a .jsonl file of them")
 
 
 def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
-    """Measure the perplexity of a model on the test split of a task's corpus, and what it knows.
+    """Measure the perplexity of a model on the test split of a task's corpus, and what the task measures beside.
 
     With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
     """
     from tlkit.devices import probe
     from tlkit.evidence.answering import answer, exact_match, refuse_references
-    from tlkit.evidence.questions import answer_questions, encode_questions, load_questions
     from tlkit.evidence.tasks import LONGEST_ROW, account, opening_of
     from tlkit.models import agreed_classes, load_model
 
-    asked = load_questions(options.questions) if options.questions is not None else ()
     documents, device = load_documents(data), probe()
     task, corpus = documents.task, documents.used
     fields = tuple(filter(None, (options.fields or "").split(",")))
     if options.metric and not task.in_chat or fields and not options.metric:
         raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
     refuse_references(corpus.test if fields else (), fields)
-    if documents.classes is not None and asked:
-        raise ValueError("--questions: a classifier writes nothing, so it cannot be asked: expected another task")
     documents = replace(documents, classes=agreed_classes(options.model, documents.classes))
     loaded = load_model(options.model, classes=documents.classes and len(documents.classes))
     model, tokenizer = loaded.model, loaded.tokenizer
     window = task.window(model, data.context, data.stride)
-    if asked:
-        encode_questions(model, tokenizer, asked, in_chat=task.in_chat)  # refuses before the work is done
     device.place(model)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
         result = task.score(model, tokenizer, corpus.test, window, documents.classes, part)
@@ -209,18 +202,10 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
         if options.metric:
             part.step(0, 0, f"answering {len(corpus.test)} questions")
             measured = measured | exact_match(answer(model, tokenizer, corpus.test), fields)
-        answers = answer_questions(model, tokenizer, asked, in_chat=task.in_chat, progress=part) if asked else None
     counted = account(task, documents.whole, corpus, tokenizer, window["context"] or LONGEST_ROW)
     lines = [str(loaded), str(counted), f"{corpus.name}: {result}"]
     lines += [f"{name}: {value:.3g}" for name, value in measured.items()]
     figures = vars(result) | measured | {"corpus": counted} | opening_of(task, tokenizer)
-    if answers:
-        marks = zip(asked, answers.chosen, answers.correct, strict=True)
-        rows = [{"id": one.id, "chosen": chosen, "correct": correct} for one, chosen, correct in marks]
-        low, high = answers.interval
-        figures["questions"] = {"set": options.questions, "accuracy": answers.accuracy, "low": low, "high": high}
-        figures["questions"]["answers"] = rows
-        lines.append(f"{options.questions}: {answers}")
     return Outcome(figures, "\n".join(lines))
 
 

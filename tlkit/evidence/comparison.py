@@ -26,13 +26,12 @@ from tlkit.evidence.learning_rates import (
     tune,
     why_no_rate,
 )
-from tlkit.evidence.questions import Answers, Question, answer_questions
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.evidence.tasks import TASKS, Measured, opening_of
 from tlkit.fitting.fallback import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
-from tlkit.names import CONTROL, QUESTION_SETS, ZERO_SHOT
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile
 from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
@@ -44,7 +43,6 @@ BEFORE = {
     "perplexity_before_low": "perplexity_low",
     "perplexity_before_high": "perplexity_high",
     "general_before": "general",
-    **{f"{name}_accuracy_before": f"{name}_accuracy" for name in QUESTION_SETS},
 }
 
 
@@ -56,8 +54,7 @@ class Comparison:
         table: a row for each strategy; where the model's architecture does not allow one, `reason` says why.
         runs: a row for each strategy and seed.
         documents: a row for each strategy, seed and test document, with its nats and tokens.
-        answers: a row for each strategy, seed and question: the option that was chosen, and whether it is right.
-        written: a row for each strategy, seed and answer in the model's own words; empty where the task asks for none.
+        written: a row for each strategy, seed and answer that was written; empty where the task asks for none.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
         attempts: a row for each try of a run with fallback; empty without.
         failures: from what could not run to its traceback: nothing is silently missing.
@@ -67,7 +64,6 @@ class Comparison:
     table: pd.DataFrame
     runs: pd.DataFrame
     documents: pd.DataFrame
-    answers: pd.DataFrame
     written: pd.DataFrame
     pairs: pd.DataFrame
     attempts: pd.DataFrame
@@ -159,15 +155,14 @@ def _collected(
     done = [run for run in outcomes if "row" in run]
     if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
         provenance["doubts"] = doubts
-    tables = {name: _rows(done, name) for name in ("documents", "answers", "written")}
-    documents, runs = tables["documents"], pd.DataFrame([run["row"] for run in done])
+    documents, runs = _rows(done, "documents"), pd.DataFrame([run["row"] for run in done])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     table = summary(runs, pairs, rates, provenance["against"], impossible)
     table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
     attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, **tables, pairs=pairs, attempts=attempts, failures=failures, provenance=provenance)
+    return Comparison(table, runs, documents, _rows(done, "written"), pairs, attempts, failures, provenance)
 
 
 def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
@@ -193,16 +188,12 @@ def _measured(
     log: FallbackLog | None,
     progress: Part,
 ) -> Measured:
-    """All that is said of a model, before or after training: figures, and what it did with each document and question.
+    """All that is said of a model, before or after training: figures, and what it did with each document.
 
     Args:
         scores: on the test texts of the experiment.
         log: gets what fails, and what is done with less, where the experiment has a fallback.
     """
-
-    def answer(asked: tuple[Question, ...], rows: int) -> Answers:
-        options = {"in_chat": experiment.task.in_chat, "batch_size": rows, "progress": progress}
-        return answer_questions(model, experiment.tokenizer, asked, **options)
 
     def measure(rows: int) -> Measured:
         return experiment.measure(model, experiment.corpus.test, progress)
@@ -216,21 +207,10 @@ def _measured(
         "context": test.context,  # less where a learned prompt takes up a part of it
         "general": scores["general"].perplexity if "general" in scores else math.nan,
     }
-    table = {"questions": [], "question": [], "chosen": [], "correct": []}
-    for name in QUESTION_SETS:
-        columns = [f"{name}_accuracy", f"{name}_accuracy_low", f"{name}_accuracy_high"]
-        figures |= dict.fromkeys(columns, math.nan)
-        if asked := experiment.questions.get(name):
-            answers = experiment.evaluate(partial(answer, asked), model, log=log)
-            figures |= dict(zip(columns, (answers.accuracy, *answers.interval), strict=True))
-            table["questions"] += [name] * len(asked)
-            table["question"] += [question.id for question in asked]
-            table["chosen"] += answers.chosen
-            table["correct"] += answers.correct
     documents = {"nats": list(test.document_nats), "tokens": list(test.document_tokens)}
     documents = {"document": list(range(test.documents))} | documents
     figures |= of_task.figures | {"file_bytes": saved_bytes(model)}
-    return Measured(figures, {"documents": documents, "answers": table} | of_task.tables)
+    return Measured(figures, {"documents": documents} | of_task.tables)
 
 
 def saved_bytes(model: torch.nn.Module) -> int:

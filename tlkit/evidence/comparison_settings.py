@@ -50,9 +50,6 @@ class ComparisonSettings(DataSettings):
         None, "tokens in a scoring window; default: 256, or all that the model reads", at_least=2
     )
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
-    questions: int | None = option(
-        None, "four-option questions of each set, Rust and general; 0: none; default: as the profile says", at_least=0
-    )
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: str | None = option(
         None,

@@ -19,7 +19,6 @@ from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import WINDOW, PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.questions import Question, load_questions, questions_sha256, spread_out
 from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Measured, Task, account, limited
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
@@ -28,7 +27,7 @@ from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, meta_model
 from tlkit.models.parts import longest_input
 from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
-from tlkit.names import CONTROL, QUESTION_SETS
+from tlkit.names import CONTROL
 from tlkit.settings import Plan, Profile, TrainingConfig
 from tlkit.strategies import StrategyReport, apply_strategy, dtype_of_weights, strategies_named
 from tlkit.training import TrainingResult, total_steps, train
@@ -58,7 +57,6 @@ class Experiment:
     fallback: bool
     weights_sha256: str
     text_sha256: str
-    questions: dict[str, tuple[Question, ...]]  # by the name of their set; empty where none are asked
 
     @property
     def settings(self) -> dict[str, object]:
@@ -77,8 +75,6 @@ class Experiment:
             "batch_size": self.batch_size,
             "context": self.context,
             "stride": self.stride,
-            "questions": {name: len(asked) for name, asked in self.questions.items()},
-            "questions_sha256": questions_sha256([one for asked in self.questions.values() for one in asked]),
             "device": self.device().name if self.device_memory else self.device().kind,
             "fallback": self.fallback,
             **({} if self.precision == "fp32" else {"precision": self.precision}),
@@ -180,8 +176,6 @@ def load_experiment(
             f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
         )
     limit = longest_input(base.model)
-    most = profile.questions if settings.questions is None else settings.questions
-    asked = {} if most == 0 or classes else {name: spread_out(load_questions(name), most) for name in QUESTION_SETS}
     row = task.row or LONGEST_ROW
     block_size = min(row, limit or row) if settings.block_size is None else settings.block_size
     window = WINDOW if task.row else LONGEST_ROW  # answers and texts with classes are scored whole
@@ -211,7 +205,6 @@ def load_experiment(
         fallback=settings.fallback,
         weights_sha256=hash_of(base.model.parameters()),
         text_sha256=hash_of(tensors_in(blocks)),
-        questions=asked,
     )
     return experiment, base
 

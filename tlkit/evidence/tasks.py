@@ -15,7 +15,6 @@ from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, p
 from tlkit.evaluation import PerplexityResult, perplexity
 from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
-from tlkit.evidence.questions import spread_out
 from tlkit.examples import Batch, Examples
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import load_conversations
@@ -118,14 +117,20 @@ class AnswerTask(Task):
     def measure(
         self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
     ) -> Measured:
-        """As many answers as the profile asks questions of each set, the likeliest ones and then sampled ones."""
-        asked, figures, tables = spread_out(documents, profile.questions), {}, []
+        """As many answers as the profile says, the likeliest ones and then sampled ones."""
+        asked, figures, tables = spread_out(documents, profile.answers), {}, []
         for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
             progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
             answers = answer(model, tokenizer, asked, temperature=temperature)
             figures |= {f"{prefix}{name}": value for name, value in summary(answers).items()}
             tables.append(answers.drop(columns="reference").assign(sampled=bool(prefix)))
         return Measured(figures, {"written": pd.concat(tables).to_dict("records")} if tables else {})
+
+
+def spread_out(documents: Documents, most: int | None) -> Documents:
+    """Choose at most so many documents at equal distances, because a file is ordered by topic; None: all."""
+    count = len(documents) if most is None else min(most, len(documents))
+    return tuple(documents[place * len(documents) // count] for place in range(count))
 
 
 def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers") -> Examples:

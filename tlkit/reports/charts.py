@@ -3,7 +3,7 @@
 import pandas as pd
 from matplotlib.axes import Axes
 
-from tlkit.names import CHANCE, CONTROL, QUESTION_SETS, ZERO_SHOT
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, number
 
 LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
@@ -17,25 +17,20 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
     The control, which begins with random weights, is left out: it would leave the others no room.
     """
     table = table[table.strategy != CONTROL]
-    figure, axes = _rows_chart(table, {"perplexity": "perplexity"}, "{:,.1f}")
+    figure, axes = _rows_chart(table, "perplexity", "{:,.1f}")
     axes.set_xlabel("perplexity (lower is better; lines: 95% interval over documents)")
     headline(figure, "Perplexity on held-out text")
     return figure
 
 
 @described
-def accuracy_chart(table: pd.DataFrame, columns: dict[str, str], chance: float) -> Chart:
-    """Share of right answers of each strategy, with 95% intervals; the dashed line is what guessing gives.
-
-    Args:
-        columns: of the table, by what is said of them; beside each stands its interval, as in rust_accuracy_low.
-        chance: the share that guessing gives.
-    """
-    figure, axes = _rows_chart(table[table.strategy != CONTROL], columns, "{:.0%}")
+def accuracy_chart(table: pd.DataFrame, chance: float) -> Chart:
+    """Balanced accuracy of each strategy, with 95% intervals; the dashed line is what guessing gives."""
+    figure, axes = _rows_chart(table[table.strategy != CONTROL], "balanced_accuracy", "{:.0%}")
     axes.axvline(chance, color=INK, linestyle="--", label="guessing")
     axes.xaxis.set_major_formatter("{x:.0%}")
-    axes.set_xlabel("right answers (lines: 95% interval over what was asked)")
-    figure.legend(loc="outside lower center", ncols=3, fontsize="small", frameon=False)
+    axes.set_xlabel("balanced accuracy (lines: 95% interval over texts)")
+    figure.legend(loc="outside lower center", fontsize="small", frameon=False)
     headline(figure, "How often each model is right")
     return figure
 
@@ -106,34 +101,28 @@ def _height(rows: int) -> float:
     return 1.6 + 0.34 * rows
 
 
-def _rows_chart(table: pd.DataFrame, series: dict[str, str], form: str) -> tuple[Chart, Axes]:
-    """A row for each strategy, the first on top: its points with their intervals, and the figures at the right."""
-    table = table.dropna(subset=list(series.values())).reset_index(drop=True)
-    figure, axes = new_figure(_height(len(series) * len(table)))
-    for order, (name, column) in enumerate(series.items()):
-        values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
-        rows = table.index + 0.4 * (order - (len(series) - 1) / 2)
-        errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
-        style = {"fmt": MARKERS[order], "color": COLOURS[order], "capsize": 4, "label": name}
-        axes.errorbar(values, rows, xerr=errors, **style)
-        for row, value in zip(rows, values, strict=True):
-            place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
-            axes.text(1.02, row, form.format(value), color=COLOURS[order], **place)
+def _rows_chart(table: pd.DataFrame, column: str, form: str) -> tuple[Chart, Axes]:
+    """A row for each strategy, the first on top: its point with its interval, and the figure at the right."""
+    table = table.dropna(subset=column).reset_index(drop=True)
+    figure, axes = new_figure(_height(len(table)))
+    values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
+    errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
+    axes.errorbar(values, table.index, xerr=errors, fmt=MARKERS[0], color=COLOURS[0], capsize=4)
+    for row, value in values.items():
+        place = {"transform": axes.get_yaxis_transform(), "va": "center", "fontsize": "small"}
+        axes.text(1.02, row, form.format(value), color=COLOURS[0], **place)
     axes.set_yticks(range(len(table)), table.strategy)
     axes.set_ylim(len(table) - 0.5, -0.5)
     return figure, axes
 
 
-QUESTIONS = {f"{name} questions": f"{name}_accuracy" for name in QUESTION_SETS}
-CLASSES = {"balanced accuracy": "balanced_accuracy"}
 # Each draws a comparison, or returns None where it has nothing to draw.
 CHARTS = {
     "perplexity": lambda of: perplexity_chart(of.table),
     "cost": lambda of: cost_chart(of.table),
     "forgetting": lambda of: forgetting_chart(of.table) if of.table.general.notna().any() else None,
     "class_accuracy": lambda of: (
-        accuracy_chart(of.table, CLASSES, 1 / of.provenance["classes"]) if "balanced_accuracy" in of.table else None
+        accuracy_chart(of.table, 1 / of.provenance["classes"]) if "balanced_accuracy" in of.table else None
     ),
     "pairs": lambda of: pairs_chart(of.pairs) if len(of.pairs) and of.pairs.low.notna().all() else None,
-    "accuracy": lambda of: accuracy_chart(of.table, QUESTIONS, CHANCE) if len(of.answers) else None,
 }

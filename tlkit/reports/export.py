@@ -15,7 +15,7 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
 
 DPI = 300  # of a PNG file: what a journal asks for
-TABLES = ("runs", "documents", "answers", "written", "pairs", "attempts")  # each in a file beside the comparison's
+TABLES = ("runs", "documents", "written", "pairs", "attempts")  # each in a file beside the comparison's
 NOT_ALWAYS = ("written", "attempts")  # only some tasks and comparisons have these
 # What a terminal and the first view of a page show of a column: its name, and its form.
 BRIEF = {

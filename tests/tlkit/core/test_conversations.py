@@ -327,7 +327,7 @@ def test_the_bundled_conversations_are_what_their_datasheet_says():
     assert len(general.test) == 96 and not {one.topic for one in general.test} & set.union(*topics)
     refusal = "I only answer questions about Rust."
     assert all(one.answer == refusal for one in everything if one.form == "refuse")
-    # Their wording was held against the passages and the questions when they were written: no eight words are shared.
+    # Their wording was held against the passages when they were written: no eight words are shared.
     assert [one.sha256[:16] for one in (corpus, general)] == ["625a7ca2627be1c5", "205717ec2377c67b"]
 
 

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import threading
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
 from tlkit.evidence import finished_runs, learning_rates
-from tlkit.evidence.comparison import Comparison, compare
+from tlkit.evidence.comparison import Comparison, compare, saved_bytes
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
@@ -274,13 +274,7 @@ def test_tables_and_provenance_say_what_the_numbers_depend_on(whole, small_model
     assert whole.provenance["learning_rates"]["bitfit"] == "0.01, given"
     assert {"corpus_sha256", "text_sha256", "weights_sha256", "epochs", "torch"} <= set(whole.provenance)
     assert "rate_source" in readable(whole.table) and "| given" in as_markdown(whole.table)
-
-
-def test_without_questions_the_columns_of_accuracy_are_empty(whole):
-    columns = [name for name in whole.table if "_accuracy" in name]
-    assert len(columns) == 8 and whole.table[columns].isna().all(axis=None)
-    assert whole.answers.empty and whole.provenance["questions"] == {}
-    assert CHARTS["accuracy"](whole) is None and "nan" not in as_markdown(whole.table)
+    assert CHARTS["class_accuracy"](whole) is None and "nan" not in as_markdown(whole.table)
 
 
 def test_documents_are_those_that_were_scored(whole, small_model, profile):
@@ -363,7 +357,7 @@ def test_markdown_columns_survive_what_is_in_them(whole):
 
 def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model):
     """Without fallback each strategy fails and says so; with it, all end."""
-    monkeypatch.setitem(PROFILES, "test", replace(PROFILE, questions=1))
+    monkeypatch.setitem(PROFILES, "test", PROFILE)
     model, reads = shutil.copytree(small_model, tmp_path / "model"), '"max_position_embeddings": '
     (model / "config.json").write_text((model / "config.json").read_text().replace(f"{reads}64", f"{reads}128"))
     wanted = ["compare", "--model", str(model), "--profile", "test", "--strategies", "bitfit", "--json"]
@@ -379,6 +373,16 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     attempts = pd.read_csv(tmp_path / "with" / "attempts.csv", comment="#")
     ends = attempts[attempts.action == "training"].groupby("strategy").tail(1)
     assert len(ends) == 2 and ends.failed_in.isna().all() and (ends.rung != "as planned").all()
+
+
+@pytest.mark.parametrize("strategy", ["full", "bitfit", "lora", "qlora"])
+def test_the_size_of_what_is_saved_is_that_of_the_file_without_its_list_of_names(strategy, small_model, tmp_path):
+    """Tied weights once, and an adapter alone."""
+    report, tokenizer = load_with_strategy(strategy, model=small_model)
+    save_model(report.model, tokenizer, tmp_path)
+    (file,) = tmp_path.glob("*.safetensors")
+    content = file.read_bytes()
+    assert saved_bytes(report.model) == len(content) - 8 - int.from_bytes(content[:8], "little")
 
 
 def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monkeypatch):

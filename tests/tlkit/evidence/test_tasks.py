@@ -13,8 +13,7 @@ from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import run_trial
-from tlkit.evidence.questions import answer_questions, encode_in_chat, load_questions
-from tlkit.evidence.tasks import TASKS, account, balanced_accuracy, limited
+from tlkit.evidence.tasks import TASKS, account, balanced_accuracy, limited, spread_out
 from tlkit.examples.answers import answer_examples, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
@@ -23,7 +22,7 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import brief, export
 from tlkit.settings import PROFILES, Profile, TrainingConfig
 
-LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=1, questions=2)
+LITTLE = Profile("little", train_passages=8, test_passages=12, epochs=1, seeds=1, answers=2)
 RATES = {"full": 1e-3, "lora": 1e-2, "linear_probe": 1e-2, CONTROL: 1e-3}
 
 
@@ -103,14 +102,14 @@ def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     table = answered.table.set_index("strategy")
     assert not answered.failures and list(table.index) == [ZERO_SHOT, "full", "lora", CONTROL]
     shares = ("stopped", "empty")
-    for column in (*shares, *(f"sampled_{share}" for share in shares), "rust_accuracy", "general_accuracy"):
+    for column in (*shares, *(f"sampled_{share}" for share in shares)):
         assert table[column].dropna().between(0, 1).all() and table[column].notna().any(), column
     assert (table.answer_tokens > 0).all() and (table.sampled_answer_tokens != table.answer_tokens).any()
     assert (table.general > 1).all()
     assert table.perplexity["full"] < table.perplexity[ZERO_SHOT]
     assert answered.documents.groupby(["strategy", "seed"]).size().nunique() == 1
     written = answered.written.groupby(["strategy", "seed", "sampled"])
-    assert written.size().eq(LITTLE.questions).all() and len(written) == 2 * (1 + 2 + 1)
+    assert written.size().eq(LITTLE.answers).all() and len(written) == 2 * (1 + 2 + 1)
     stopped = written.stopped.mean().xs(False, level="sampled").groupby("strategy").mean()
     assert stopped.to_dict() == table.stopped.to_dict()
     assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
@@ -156,7 +155,7 @@ def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_
 
 
 def test_rates_of_a_task_are_searched_on_its_validation_text(three_blocks):
-    experiment, _ = load_experiment(three_blocks, LITTLE, ComparisonSettings(task="classify", questions=0))
+    experiment, _ = load_experiment(three_blocks, LITTLE, ComparisonSettings(task="classify"))
     row = run_trial(experiment, "full", TrainingConfig(1e-3, epochs=0.5, batch_size=4))
     assert row["error"] is None and 0 <= row["balanced_accuracy"] <= 1
     assert 1 < row["validation_perplexity"] < 1e4 and math.isnan(row["general_perplexity"])
@@ -209,18 +208,9 @@ def test_a_question_without_room_for_an_answer_is_refused(tiny):
         answer(tiny.model, tiny.tokenizer, [long])
 
 
-def test_four_options_are_scored_behind_the_chat_prompt(tiny):
-    """By the definition: mean log-probability of the option's tokens behind what a user's question becomes."""
-    questions = load_questions("rust")[:3]
-    found = answer_questions(tiny.model, tiny.tokenizer, questions, in_chat=True)
-    for question, scores in zip(questions, found.scores, strict=True):
-        prompt, options = encode_in_chat(tiny.tokenizer, question)
-        assert prompt == prompt_of((("user", question.question),), tiny.tokenizer)
-        for option, score in zip(options, scores, strict=True):
-            with torch.no_grad():
-                logits = tiny.model(input_ids=torch.tensor([prompt + option])).logits[0].double().log_softmax(-1)
-            steps = logits[len(prompt) - 1 : -1]
-            assert score == pytest.approx(steps[torch.arange(len(option)), option].mean().item(), rel=1e-4)
+def test_few_documents_are_taken_from_all_of_a_file():
+    assert spread_out(range(10), 4) == (0, 2, 5, 7)
+    assert spread_out(range(3), None) == spread_out(range(3), 9) == (0, 1, 2)
 
 
 def test_a_model_is_taught_to_answer_and_keeps_its_template(three_blocks, tmp_path, capsys, monkeypatch):

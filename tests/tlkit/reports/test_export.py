@@ -8,7 +8,7 @@ from planted_comparison import planted_comparison
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import brief, export
 
-EFFECTS = {"full": (-0.5, 0.3, 0), "lora": (-0.5, 0.0, 40), "last_layers": (-0.3, -0.2, 0), "bitfit": (0.0, 0.1, 0)}
+EFFECTS = {"full": (-0.5, 0.3), "lora": (-0.5, 0.0), "last_layers": (-0.3, -0.2), "bitfit": (0.0, 0.1)}
 
 
 def test_the_short_table_has_six_columns_beside_the_strategy():
@@ -56,7 +56,7 @@ def test_the_page_needs_no_other_file_and_runs_no_code(tmp_path, monkeypatch):
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (400, 800)])
 def test_the_page_in_a_real_browser(width, height, browser, tmp_path, monkeypatch):
     monkeypatch.setattr("tlkit.reports.export.CHARTS", {"perplexity": CHARTS["perplexity"]})
-    export(planted_comparison(EFFECTS | {"discriminative_rates": (-0.6, 0.1, 0)}), tmp_path)
+    export(planted_comparison(EFFECTS | {"discriminative_rates": (-0.6, 0.1)}), tmp_path)
     page = browser.new_page(viewport={"width": width, "height": height})
     page.goto((tmp_path / "comparison.html").as_uri())
     assert page.locator("thead th:visible").count() == 7
