@@ -11,16 +11,32 @@ left out, and a line says so.
 """
 
 import argparse
+import datetime
 import json
 import os
+import platform
 import statistics
 import subprocess
 import sys
+import tempfile
+import time
+from contextlib import nullcontext
 from pathlib import Path
 
-from strategies_to_time import REAL, is_here, plan_for, precision_of, ready
+import torch
+import transformers
+from transformers import AutoModelForCausalLM
+
+from tlkit.devices import probe
+from tlkit.memory import freed_memory_kept
+from tlkit.models import architecture, load_model
+from tlkit.models.prefix import cached_prefix
+from tlkit.settings import TrainingConfig, setup
+from tlkit.steps import Plan, TrainingState, take_step
+from tlkit.strategies import apply_strategy, dtype_of_weights
 
 HERE = Path(__file__).parent
+REAL = "smollm2-135m-instruct"
 EPOCHS = 3
 LEARNING_RATE = 1e-4
 # The GNU C library keeps freed memory in holes that the next tensor often does not fit. With this, as README advises,
@@ -48,32 +64,42 @@ CASES = {
 
 def one(who: str, folder: str | None, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
     """Train for three epochs, in this process, which does nothing else."""
-    import resource
-    from contextlib import nullcontext
-
-    import torch
-
-    from tlkit.models.prefix import cached_prefix
-    from tlkit.settings import setup
+    import resource  # Windows has none
 
     setup()
-    model, blocks = ready(name, folder, strategy, rows * batches, tokens)
+    kind, *details = strategy.split(" in ")[0].split(", ")
+    options = {"last_layers": {"train_norms": False}, "freeze_lower": {"freeze_embeddings": True}}.get(kind, {})
+    torch.manual_seed(0)
+    if name in ("tiny", REAL):
+        dtype = dtype_of_weights(kind, precision_of(strategy))
+        model = load_model(folder if folder and name == REAL else name, dtype=dtype).model
+    else:
+        model = AutoModelForCausalLM.from_config(architecture(name))
+    vocabulary = model.config.vocab_size
+    torch.manual_seed(0)
+    model = apply_strategy(model, kind, **options).model
+    blocks = torch.randint(vocabulary, (rows * batches, tokens), generator=torch.Generator().manual_seed(1))
     order = torch.cat([blocks] * EPOCHS)
-
+    plan = Plan(
+        micro_batch_size=rows // 2 if "two micro-batches" in details else rows,
+        precision=precision_of(strategy),
+        chunked_loss=vocabulary > 32_000,  # there the logits are the largest tensor of all: tlkit never has them whole
+    )
     with cached_prefix(model) if who == "tlkit" and strategy in CACHED else nullcontext():
         if who == "tlkit":
-            losses, seconds = _by_tlkit(model, order, rows, plan_for(model, rows, strategy))
+            losses, seconds = _by_tlkit(model, order, rows, plan)
         else:
-            losses, seconds = _by_trainer(model, order, rows, precision_of(strategy))
+            losses, seconds = _by_trainer(model, order, rows, plan.precision)
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"losses": losses, "seconds": seconds, "peak": peak}
 
 
-def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
-    from tlkit.memory import freed_memory_kept
-    from tlkit.settings import TrainingConfig
-    from tlkit.steps import TrainingState, take_step
+def precision_of(strategy: str) -> str:
+    """Of the arithmetic."""
+    return "bf16" if "bf16" in strategy else "fp32"
 
+
+def _by_tlkit(model, order, rows: int, plan: Plan) -> tuple[list[float], list[float]]:
     state = TrainingState(model, TrainingConfig(weight_decay=0.0))
     state.apply_plan(plan)
     with freed_memory_kept():  # as `train` does
@@ -82,10 +108,7 @@ def _by_tlkit(model, order, rows: int, plan) -> tuple[list[float], list[float]]:
 
 
 def _by_trainer(model, order, rows: int, precision: str) -> tuple[list[float], list[float]]:
-    import tempfile
-    import time
-
-    from transformers import Trainer, TrainerCallback, TrainingArguments
+    from transformers import Trainer, TrainerCallback, TrainingArguments  # not in the process of the other
 
     class Watch(TrainerCallback):
         losses, seconds, begun = [], [], 0.0
@@ -168,18 +191,10 @@ def take_turns(case: tuple, folder: str | None = None) -> dict:
 
 def write(rows: list[dict], output: Path) -> None:
     """Put rows into the table that is there, and say it all in RESULTS.md."""
-    import datetime
-    import platform
+    import pandas as pd  # what a process imports that trains counts as its memory
 
-    import pandas as pd
-    import torch
-    import transformers
-
-    from tlkit.devices import probe
-
-    path = output / "against_trainer.csv"
-    today, processor = datetime.date.today().isoformat(), probe("cpu").name
-    table = pd.DataFrame(rows).assign(recorded=today, processor=processor)
+    path, today = output / "against_trainer.csv", datetime.date.today().isoformat()
+    table = pd.DataFrame(rows).assign(recorded=today, processor=probe("cpu").name)
     if path.is_file():  # cases that were not run again on such a processor stay
         keys = ["model", "strategy", "batch"]
         table = pd.concat([pd.read_csv(path), table]).drop_duplicates([*keys, "processor"], keep="last").set_index(keys)
@@ -198,25 +213,29 @@ def write(rows: list[dict], output: Path) -> None:
         "recorded": "recorded",
         "processor": "processor",
     }
-    lines = [
-        f"| {' | '.join(columns.values())} |",
-        f"|{'---|' * len(columns)}",
-        *(
-            "| " + " | ".join(f"{row[c]:,.2f}" if isinstance(row[c], float) else str(row[c]) for c in columns) + " |"
-            for row in table.fillna({"speed_over_turns": "not recorded"}).to_dict("records")
-        ),
-    ]
+    shown = table.fillna({"speed_over_turns": "not recorded"})[list(columns)].rename(columns=columns)
     results, bounds = output / "RESULTS.md", ""
     if results.is_file():  # what bounds it is written by hand
-        bounds = "## What bounds it" + results.read_text().partition("## What bounds it")[2]
+        bounds = "## What bounds it" + results.read_text(encoding="utf-8").partition("## What bounds it")[2]
     results.write_text(
         "# tlkit beside the transformers Trainer\n\n"
         + "Written by `make bench` (`against_trainer.py` says how it is measured). Ratios above 1 in speed, and below "
         + "1 in memory, are in tlkit's favour.\n\n"
-        + "\n".join(lines)
+        + shown.to_markdown(index=False, floatfmt=",.2f")
         + f"\n\n{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, transformers "
-        + f"{transformers.__version__}.\n\n{bounds}"
+        + f"{transformers.__version__}.\n\n{bounds}",
+        encoding="utf-8",
     )
+
+
+def is_here(folder: str | None) -> bool:
+    """Whether the real model can be loaded; where it cannot, a line says so."""
+    try:
+        load_model(folder or REAL)
+    except (OSError, ValueError, RuntimeError) as error:
+        print(f"{REAL} is not here, its cases are left out ({str(error).splitlines()[0]}); --model names its folder")
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -1,37 +1,36 @@
 """A device is put to the checks of this folder by `make gpu [DEVICE=…] [ONLY=…]`; other test runs leave them out."""
 
+import datetime
 import os
 import traceback
-from pathlib import Path
+from importlib.metadata import version
 
 import device_counters as counters
 import pytest
 import torch
 from device_bench import bench_for
-from device_record import Record
+from torch.utils.collect_env import get_env_info
 
 from tlkit.devices import probe
 from tlkit.memory import virtual_device
 
 VIRTUAL = "virtual:"
-RECORD = pytest.StashKey[Record]()
+PACKAGES = ("transformers", "peft", "accelerate")
 
 
 def pytest_addoption(parser):
     parser.addoption("--device", help="cuda, mps, xpu, cpu or virtual:96MiB; default: the accelerator that is here")
-    parser.addoption("--records", type=Path, default=Path("results/devices"), help="the folder for the record")
 
 
 def _is_asked_for(config):
     return bool(config.getoption("device", None)) or config.getoption("markexpr") == "gpu"
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    if _is_asked_for(config):
-        settings = {"DEVICE": config.getoption("device"), "ONLY": config.getoption("keyword")}
-        words = ["make gpu", *(f'{name}="{value}"' for name, value in settings.items() if value)]
-        config.stash[RECORD] = Record(config.getoption("records"), " ".join(words))
-        config.pluginmanager.register(config.stash[RECORD])
+    """Where no other record was asked for, pytest's own is in `results/devices`: each check with its figures, as XML."""
+    if _is_asked_for(config) and not config.option.xmlpath:
+        config.option.xmlpath = f"results/devices/{datetime.date.today()}.xml"
 
 
 def pytest_collection_modifyitems(config, items):
@@ -50,8 +49,14 @@ def pytest_runtest_makereport(item, call):
     return report
 
 
+def pytest_terminal_summary(terminalreporter, config):
+    for report in terminalreporter.getreports("passed") if _is_asked_for(config) else ():
+        figures = "; ".join(f"{name}: {value}" for name, value in report.user_properties)
+        terminalreporter.write_line(f"{report.nodeid.partition('::test_')[2]}: {figures}")
+
+
 @pytest.fixture(scope="session")
-def whole_bench(pytestconfig):
+def whole_bench(pytestconfig, record_testsuite_property):
     """The device that was asked for, with all that the checks need; where there is none, they are skipped."""
     name = pytestconfig.getoption("device")
     try:
@@ -66,7 +71,10 @@ def whole_bench(pytestconfig):
             "make gpu DEVICE=cpu, or DEVICE=virtual:96MiB"
         )
     bench = bench_for(device)
-    pytestconfig.stash[RECORD].begin(device)
+    here = get_env_info()
+    found = {"device": device.name, "driver": here.nvidia_driver_version, "system": here.os, "torch": torch.__version__}
+    for about, value in (found | {package: version(package) for package in PACKAGES}).items():
+        record_testsuite_property(about, str(value))
     torch.set_float32_matmul_precision("highest")
     return bench
 
