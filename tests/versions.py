@@ -1,7 +1,7 @@
 """Prove the window of versions: an environment at each end of it, with the tests of numbers and every lesson run there.
 
-`make test-versions` builds them with uv below `.versions/`, one after the other, and writes a row of `tests/versions.md`
-for each; rows of others stay as they were. A Python that uv does not find is a row that says so.
+`make test-versions` builds them with uv below `.versions/`, one after the other, and writes a row for each into
+`tests/versions.md`; rows of others stay as they were. A Python that uv does not find is a row that says so.
 """
 
 import argparse
@@ -32,8 +32,8 @@ SHOWN = ("torch", "transformers", "peft", "trl", "datasets", "scikit-learn", "ac
 WORKERS = ("-n", "logical", "--maxprocesses", "4", "--dist", "loadfile")
 ABOUT = """# The window of versions
 
-Written by `make test-versions` (`tests/versions.py`): the lowest versions that `pyproject.toml` allows, those of Colab \
-in August 2026, and the newest that could be had. The tests of numbers and every cell of every lesson ran in each.
+Written by `make test-versions` (`tests/versions.py`): the lowest versions that `pyproject.toml` allows, those of \
+Colab in August 2026, and the newest that could be had. The tests of numbers and every cell of every lesson ran in each.
 """
 
 

@@ -48,7 +48,7 @@ def lab(arguments: argparse.Namespace) -> int:
     written = copy_lessons(COPIES)
     print(f"Your notebooks are in {COPIES} ({len(written)} of them new)", file=sys.stderr)
     command = [sys.executable, "-m", "jupyterlab", f"--LabApp.default_url=/lab/tree/{COPIES.name}/{INDEX}.ipynb"]
-    if hasattr(os, "geteuid") and os.geteuid() == 0:  # in a container everyone is root; the token stays
+    if hasattr(os, "geteuid") and os.geteuid() == 0:  # noqa: TID251  in a container everyone is root; the token stays
         command.append("--allow-root")
     command += [] if arguments.browser else ["--no-browser"]
     return subprocess.run(command, cwd=ROOT, env=os.environ | _with_course()).returncode

@@ -156,7 +156,7 @@ def _run_cells() -> None:
     pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
     nowhere = os.open(os.devnull, os.O_RDWR)
     if work["gigabytes"] and sys.platform == "linux":
-        import resource
+        import resource  # noqa: TID251
 
         resource.setrlimit(resource.RLIMIT_AS, (work["gigabytes"] * 10**9,) * 2)
 
@@ -176,7 +176,7 @@ def _run_cells() -> None:
     for standard in (0, 1, 2):  # what the notebook prints is nobody's reading
         os.dup2(nowhere, standard)
     if hasattr(signal, "SIGALRM"):
-        signal.signal(signal.SIGALRM, stop)
+        signal.signal(signal.SIGALRM, stop)  # noqa: TID251
     for source in work["cells"]:
         told: set[str] = set()
         course.check = course.exercises.check = checked  # also where a cell before has put something else there
@@ -193,7 +193,7 @@ def _run_cells() -> None:
 def _ring_after(seconds: int) -> None:
     """Set the alarm that stops a cell; 0 takes it back. On Windows, which has none, only the file's limit holds."""
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, seconds, 1)
+        signal.setitimer(signal.ITIMER_REAL, seconds, 1)  # noqa: TID251
 
 
 if __name__ == "__main__":

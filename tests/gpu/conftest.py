@@ -28,7 +28,7 @@ def _is_asked_for(config):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config):
-    """Where no other record was asked for, pytest's own is in `results/devices`: each check with its figures, as XML."""
+    """Unless another record was asked for, pytest's own is in `results/devices`: each check with its figures."""
     if _is_asked_for(config) and not config.option.xmlpath:
         config.option.xmlpath = f"results/devices/{datetime.date.today()}.xml"
 
