@@ -1,6 +1,7 @@
-"""How well a model predicts text: perplexity, bits per byte, an interval, and sanity checks."""
+"""How well a model predicts text, answers or classes: perplexity, bits per byte, an interval, and sanity checks."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -8,7 +9,9 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
+from tlkit.examples import IGNORED, Examples, inputs_of, refuse_examples
 from tlkit.jobs import SILENT, Part
+from tlkit.models.adapters import base_model, class_count
 from tlkit.models.parts import evaluation_mode, longest_input
 
 WINDOW = 256  # tokens that are read at a time, where nothing else is said
@@ -89,7 +92,7 @@ def perplexity(
     with evaluation_mode(model):
         progress.step(0, len(stream) - 1, f"scoring {len(stream) - 1:,} tokens")
         for inputs, targets, places in _windows(stream, context, stride, at_once):
-            nats = _losses(model, inputs, targets).cpu().double().flatten()  # not every device has float64
+            nats = _losses(model, inputs, targets).flatten()
             document = owners[places].flatten()
             losses.index_add_(0, document, nats)
             counts.index_add_(0, document, torch.ones_like(nats))
@@ -99,17 +102,68 @@ def perplexity(
     unknown = 0.0
     if tokenizer.unk_token_id is not None and tokenizer.unk_token != tokenizer.eos_token:
         unknown = float((stream == tokenizer.unk_token_id).double().mean())
-    size = sum(len(text.encode()) for text in texts)
-    return result_of(losses, counts, size=size, window=(context, stride), vocabulary=vocabulary, unknown=unknown)
+    return _result(losses, counts, "".join(texts), (context, stride), vocabulary, unknown)
 
 
-def result_of(
+@torch.no_grad()
+def score_examples(
+    model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Part = SILENT
+) -> PerplexityResult:
+    """Perplexity of the labels: of the answers' tokens, or of the classes, of which one who guesses has their number.
+
+    A document is a row, and a row is read whole.
+
+    Args:
+        model: a causal language model, or a classifier.
+        examples: with labels that the model has.
+        tokenizer: to count the bytes of answers, for bits per byte; None leaves them out.
+        batch_size: rows at once, fewer where the vocabulary is large.
+        progress: the part of a job to report to how much has been scored.
+    """
+    refuse_examples(examples, class_count(model))
+    width = examples.shape[1]
+    if examples.classifies:
+        logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
+        losses = functional.cross_entropy(logits, examples.labels, reduction="none")
+        return _result(losses, torch.ones_like(losses), "", (width, width), None)
+    losses = torch.zeros(len(examples), dtype=torch.float64)
+    vocabulary = base_model(model).config.get_text_config().vocab_size
+    with evaluation_mode(model):
+        for places, rows in _by_length(examples, windows_at_once(vocabulary, width, batch_size), progress):
+            losses[places] = _losses(model, rows.tokens[:, :-1], rows.labels[:, 1:]).sum(1)
+    labels = [row[row != IGNORED] for row in examples.labels[:, 1:]]
+    counts = torch.tensor([len(row) for row in labels], dtype=torch.float64)
+    answers = "" if tokenizer is None else "".join(map(tokenizer.decode, labels))
+    return _result(losses, counts, answers, (width, width), vocabulary)
+
+
+@torch.no_grad()
+def class_logits(
+    model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Part = SILENT
+) -> torch.Tensor:
+    """What a classifier makes of each row: logits in float64 on the host, shape (rows, classes)."""
+    device, logits = next(model.parameters()).device, torch.zeros(len(examples), class_count(model)).double()
+    with evaluation_mode(model):
+        for places, rows in _by_length(examples, batch_size, progress):
+            logits[places] = model(**inputs_of(rows.to(device)), use_cache=False).logits.float().cpu().double()
+    return logits
+
+
+def _by_length(examples: Examples, at_once: int, progress: Part) -> Iterator[tuple[torch.Tensor, Examples]]:
+    """Rows and their places, those of similar length together, so that little padding is read."""
+    done = 0
+    for places in examples.mask.sum(1).argsort().split(at_once):
+        yield places, examples[places].trimmed()
+        done += len(places)
+        progress.step(done, len(examples), f"scored {done:,} of {len(examples):,} rows")
+
+
+def _result(
     losses: torch.Tensor,
     counts: torch.Tensor,
-    *,
-    size: int,
+    text: str,
     window: tuple[int, int],
-    vocabulary: int | None = None,
+    vocabulary: int | None,
     unknown: float = 0.0,
 ) -> PerplexityResult:
     """Put the losses of documents together into one score.
@@ -117,23 +171,21 @@ def result_of(
     Args:
         losses: nats of each document, shape (documents,), in float64.
         counts: tokens scored in each, or labels, of the same shape.
-        size: bytes of what was scored, 0 where it is no text.
-        window: tokens that were read at a time, and tokens that this moved on by.
+        text: all that was scored, for its bytes; empty where it is no text.
+        window: context and stride.
         vocabulary: tokens that could have been predicted; None for classes, of which no score is too bad to be true.
         unknown: share of tokens that the tokenizer does not know.
     """
-    nats_per_token = float(losses.sum() / counts.sum())
-    low, high = _bootstrap(losses, counts)
-    value = math.exp(nats_per_token) if nats_per_token < 700 else math.inf
+    nats, tokens, size = float(losses.sum()), int(counts.sum()), len(text.encode())
+    value = math.exp(nats / tokens) if nats < 700 * tokens else math.inf
     return PerplexityResult(
-        perplexity=value,
-        low=low,
-        high=high,
-        nats_per_token=nats_per_token,
-        bits_per_byte=float(losses.sum()) / math.log(2) / size if size else math.nan,
-        tokens=int(counts.sum()),
+        value,
+        *_bootstrap(losses, counts),
+        nats_per_token=nats / tokens,
+        bits_per_byte=nats / math.log(2) / size if size else math.nan,
+        tokens=tokens,
         documents=len(losses),
-        warnings=() if vocabulary is None else _doubts(value, int(counts.sum()), vocabulary, unknown),
+        warnings=() if vocabulary is None else _doubts(value, tokens, vocabulary, unknown),
         context=window[0],
         stride=window[1],
         document_nats=tuple(losses.tolist()),
@@ -168,10 +220,15 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
 
 @torch.no_grad()
 def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Loss of every target, shape (windows, scored); logits are made for the scored places only."""
+    """Loss of every target, 0 where it is `IGNORED`, in float64 on the host, shape (rows, scored).
+
+    Logits are made for the scored places only.
+    """
     device = next(model.parameters()).device
     logits = model(input_ids=inputs.to(device), logits_to_keep=targets.shape[1], use_cache=False).logits.float()
-    return functional.cross_entropy(logits.flatten(0, 1), targets.flatten().to(device), reduction="none")
+    wanted = targets.flatten().to(device)
+    nats = functional.cross_entropy(logits.flatten(0, 1), wanted, reduction="none", ignore_index=IGNORED)
+    return nats.cpu().double().view(targets.shape)  # not every device has float64
 
 
 def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:

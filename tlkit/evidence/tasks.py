@@ -12,14 +12,13 @@ import pandas as pd
 import torch
 
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
-from tlkit.evaluation import PerplexityResult, perplexity
+from tlkit.evaluation import PerplexityResult, class_logits, perplexity, score_examples
 from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.examples import Batch, Examples
 from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import load_conversations
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
-from tlkit.examples.scores import class_logits, score_examples
 from tlkit.jobs import Part
 from tlkit.models.parts import longest_input
 from tlkit.settings import Profile

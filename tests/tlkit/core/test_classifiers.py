@@ -9,9 +9,9 @@ from torch.nn import functional
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tlkit.cli import main
+from tlkit.evaluation import class_logits, score_examples
 from tlkit.examples import Examples, refuse_examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
-from tlkit.examples.scores import class_logits, score_examples
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
