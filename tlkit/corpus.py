@@ -79,9 +79,9 @@ def load_corpus(
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
     if name in ("rust", "kitchen"):
-        return Corpus(str(name), *(tuple(_bundled(f"{name}/{split}.jsonl")) for split in SPLITS))
+        return Corpus(str(name), *(tuple(_read_column(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
     if name == "facts":
-        return replace(load_corpus("rust"), name="facts", train=tuple(_bundled("rust/facts.jsonl")))
+        return replace(load_corpus("rust"), name="facts", train=tuple(_read_column(DATA / "rust" / "facts.jsonl")))
     if name == "general":
         texts = _python_reference()
         return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
@@ -243,11 +243,9 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def _bundled(name: str) -> Iterator[str]:
-    return _read_column(DATA / name, "text", ("id", "topic", "source"))
-
-
-def _read_column(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
+def _read_column(
+    path: Path, text_column: str = "text", ignore_keys: Collection[str] = ("id", "topic", "source")
+) -> Iterator[str]:
     for where, row in read_rows(path, (text_column,), ignore_keys):
         if not isinstance(row.get(text_column), str):
             raise ValueError(f"{where}: expected {text_column!r} to be there, and to be a text")
@@ -265,12 +263,9 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
     Yields:
         Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
     """
-    readers = {".jsonl": _read_json_lines, ".json": _read_json, ".csv": _read_csv, ".parquet": _read_parquet}
-    if (suffix := path.suffix.lower()) not in readers:
-        raise ValueError(f"{path}: expected a file of rows: {', '.join(readers)}")
-    unit = "line" if suffix == ".jsonl" else "row"
-    for number, row in readers[suffix](path):
-        where = f"{path}, {unit} {number}"
+    if path.suffix.lower() not in ROW_FILES:
+        raise ValueError(f"{path}: expected a file of rows: {', '.join(ROW_FILES)}")
+    for where, row in _rows(path):
         if not isinstance(row, dict):
             raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
         refuse_unknown_keys(where, row, keys, ignore_keys)
@@ -296,38 +291,38 @@ def _parsed(where: str, text: str) -> object:
     return value
 
 
-def _read_json_lines(path: Path) -> Iterator[tuple[int, object]]:
-    for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
-        line = line.lstrip("\ufeff")  # of files that were joined
-        if line.strip():
-            yield number, _parsed(f"{path}, line {number}", line)
-
-
-def _read_json(path: Path) -> Iterator[tuple[int, object]]:
-    rows = _parsed(str(path), read_text(path))
-    if not isinstance(rows, list):
+def _rows(path: Path) -> Iterator[tuple[str, object]]:
+    """All that a file of rows holds, each with where it is."""
+    kind = path.suffix.lower()
+    if kind == ".jsonl":
+        for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+            where, line = f"{path}, line {number}", line.lstrip("\ufeff")  # of files that were joined
+            if line.strip():
+                yield where, _parsed(where, line)
+        return
+    rows = _csv_rows(path) if kind == ".csv" else _parquet_rows(path) if kind == ".parquet" else None
+    if rows is None and not isinstance(rows := _parsed(str(path), read_text(path)), list):
         raise ValueError(f"{path}: expected an array of objects, or a .jsonl file with an object on each line")
-    yield from enumerate(rows, 1)
+    yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
 
 
-def _read_csv(path: Path) -> Iterator[tuple[int, dict]]:
+def _csv_rows(path: Path) -> list[dict]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""), strict=True)
     try:
-        for number, row in enumerate(reader, 1):
-            if None in row or None in row.values():
-                size = len(reader.fieldnames)
-                raise ValueError(f"{path}, row {number}: expected {size} fields, as the first row has")
-            yield number, row
+        rows = list(reader)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
+    if uneven := [number for number, row in enumerate(rows, 1) if None in row or None in row.values()]:
+        raise ValueError(f"{path}, row {uneven[0]}: expected {len(reader.fieldnames)} fields, as the first row has")
+    return rows
 
 
-def _read_parquet(path: Path) -> Iterator[tuple[int, dict]]:
+def _parquet_rows(path: Path) -> list[dict]:
     from pyarrow import ArrowException
     from pyarrow.parquet import read_table  # `datasets` would write a copy of the file to its cache first
 
     try:
         with path.open("rb") as file:
-            yield from enumerate(read_table(file).to_pylist(), 1)
+            return read_table(file).to_pylist()
     except ArrowException as error:
         raise ValueError(f"{path}: not Parquet ({error})") from None
