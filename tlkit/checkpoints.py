@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 
 from tlkit.files import CheckpointError, lock_folder, reason_of, write_atomically
 from tlkit.models.adapters import adapter_names
+from tlkit.models.parts import ParameterGroup
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}.safetensors"
@@ -143,7 +144,9 @@ def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict) -> dict:
+def identity_of(
+    model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict, groups: Sequence[ParameterGroup] = ()
+) -> dict:
     """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
 
     Ask before training: weights are hashed as they are now. Only an adapter's trainable weights are left out, because
@@ -160,7 +163,7 @@ def identity_of(model: torch.nn.Module, data: Iterable[torch.Tensor], settings: 
     }
     if drawn:  # of lora_fa; no checkpoint holds them, so they have to be drawn by the same seed
         identity["what the adapter has drawn and does not train (set the seed before)"] = hash_of(drawn)
-    if groups := getattr(model, "parameter_groups", ()):
+    if groups:
         identity["parameter groups"] = [[sorted(group.names), group.rate, group.begins] for group in groups]
     return json.loads(
         json.dumps(identity, default=lambda value: sorted(value) if isinstance(value, set) else str(value))

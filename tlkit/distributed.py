@@ -11,7 +11,7 @@ import copy
 import datetime
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,7 @@ from tlkit.examples import Batch, labels_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import summed_loss
 from tlkit.models.adapters import base_model, in_four_bits
-from tlkit.models.groups import in_phases
-from tlkit.models.parts import evaluation_mode, find_blocks
+from tlkit.models.parts import ParameterGroup, evaluation_mode, find_blocks
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState, prepare
 from tlkit.training import (
@@ -88,6 +87,7 @@ def train_together(
     *,
     sharding: str | None = None,
     plan: Plan | None = None,
+    groups: Sequence[ParameterGroup] = (),
     validation: Batch | None = None,
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
@@ -106,16 +106,17 @@ def train_together(
     """
     plan, in_parts = plan or Plan(), sharding == "fsdp"
     check_settings(model, blocks, config, plan, validation)
-    if config.patience is not None or in_phases(model) or in_parts and in_four_bits(model):
+    in_phases = any(group.begins for group in groups)
+    if config.patience is not None or in_phases or in_parts and in_four_bits(model):
         raise ValueError(
             "several processes train without early stopping (patience), without a strategy that trains in phases, "
             "and by fsdp without weights in 4 bits: leave it, or use one process"
         )
-    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
+    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan, groups)
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
     is_main, scoring = accelerator.is_main_process, plan_of_scoring(plan, config)
-    state = _WholeState(trained, config, saves=is_main)
+    state = _WholeState(trained, config, groups, saves=is_main)
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
@@ -218,8 +219,10 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 class _WholeState(TrainingState):
     """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
 
-    def __init__(self, model: nn.Module, config: TrainingConfig, *, saves: bool) -> None:
-        super().__init__(model, config)
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig, groups: Sequence[ParameterGroup], *, saves: bool
+    ) -> None:
+        super().__init__(model, config, groups)
         self.saves = saves  # whether this process keeps what is gathered
 
     def tensors(self) -> dict[str, torch.Tensor]:

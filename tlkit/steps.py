@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -15,8 +15,7 @@ from tlkit.examples import Batch, labels_in
 from tlkit.losses import summed_loss
 from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
 from tlkit.models.adapters import base_model
-from tlkit.models.groups import groups_of
-from tlkit.models.parts import evaluation_mode, mode
+from tlkit.models.parts import ParameterGroup, evaluation_mode, mode, trained_groups
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
@@ -51,10 +50,12 @@ class TrainingState:
     Random numbers are no part of it: each step draws its own, from the seed and its number.
     """
 
-    def __init__(self, model: nn.Module, config: TrainingConfig | None = None) -> None:
-        """Before the first step of a model with a strategy applied."""
+    def __init__(
+        self, model: nn.Module, config: TrainingConfig | None = None, groups: Sequence[ParameterGroup] = ()
+    ) -> None:
+        """Before the first step of a model with a strategy applied; `groups` are those of the strategy's report."""
         self.model, self.config, self.plan, self.step = model, config or TrainingConfig(), Plan(), 0
-        self.groups = groups_of(model)
+        self.groups = trained_groups(model, groups)
         self.parameters = [parameter for group in self.groups for parameter in group.parameters]
         self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
         self.optimizer = self._new_optimizer(self.master_parameters)

@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.adapters import base_model, class_count, refuse_plan
-from tlkit.models.parts import longest_input, trainable_parameters
+from tlkit.models.parts import ParameterGroup, longest_input, trainable_parameters
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
@@ -72,6 +72,7 @@ def train(
     config: TrainingConfig | None = None,
     *,
     plan: Plan | None = None,
+    groups: Sequence[ParameterGroup] = (),
     validation: Batch | None = None,
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
@@ -83,6 +84,7 @@ def train(
     Args:
         model: with a strategy applied; changed in place. To resume, as it was before its first step.
         blocks: token ids, shape (blocks, tokens), or examples.
+        groups: of weights that learn faster than others or begin later: `groups` of the strategy's report.
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
         resume: go on from the newest checkpoint there.
@@ -95,8 +97,8 @@ def train(
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
-    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan)
-    state, scoring = TrainingState(model, config), plan_of_scoring(plan, config)
+    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan, groups)
+    state, scoring = TrainingState(model, config, groups), plan_of_scoring(plan, config)
     with checkpoints.lock(resume) if checkpoints else nullcontext(), reported(progress, "training") as progress:
         if checkpoints:
             restore(checkpoints, state)
@@ -236,6 +238,7 @@ def checkpoints_of(
     data: tuple[Batch | None, ...],
     config: TrainingConfig,
     plan: Plan,
+    groups: Sequence[ParameterGroup],
 ) -> Checkpoints | None:
     """The checkpoints of a run, which begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
@@ -245,7 +248,7 @@ def checkpoints_of(
     if folder is None:
         return None
     tensors = [tensor for batch in data if batch is not None for tensor in tensors_in(batch)]
-    identity = identity_of(model, tensors, asdict(config) | {"precision": plan.precision})
+    identity = identity_of(model, tensors, asdict(config) | {"precision": plan.precision}, groups)
     return Checkpoints(Path(folder), identity)
 
 

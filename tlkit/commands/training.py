@@ -235,7 +235,8 @@ def _train(run: _Run, accelerator: "Accelerator | None", untrained: "nn.Module |
 
     options, model, expected = run.options, run.report.model, run.expected
     problems = check_gradient_flow(run.report, run.blocks[:1]).problems if expected.gradients_flow else ()
-    how = {"plan": run.plan, "validation": run.validation, "checkpoint_dir": options.output / CHECKPOINTS}
+    how = {"plan": run.plan, "groups": run.report.groups, "validation": run.validation}
+    how |= {"checkpoint_dir": options.output / CHECKPOINTS}
     how |= {"every": options.checkpoint_every, "resume": options.resume, "progress": True}
     with memory_watched(model, run.device) if expected.memory_growth_percent else nullcontext(()) as held:
         if accelerator is None:

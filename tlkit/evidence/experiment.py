@@ -277,13 +277,14 @@ def run_strategy(
     head = {"classes": experiment.class_count} if experiment.classes else {}
     report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
     model, device, log = report.model, experiment.device(), FallbackLog() if log is None else log
+    how = {"plan": plan, "groups": report.groups, "progress": progress}
     if experiment.fallback:
-        result, _ = train_with_fallback(model, blocks, config, device=device, plan=plan, log=log, progress=progress)
+        result, _ = train_with_fallback(model, blocks, config, device=device, log=log, **how)
     else:
         with device.counting():
             device.place(model)
             with _prefix_kept(experiment, model, config):
-                result = train(model, blocks, config, plan=plan, progress=progress)
+                result = train(model, blocks, config, **how)
     scores = {}
     for name, documents in texts.items():
         score = partial(experiment.score, model, documents, progress)

@@ -41,7 +41,8 @@ def check_gradient_flow(
             move a weight that has no gradient.
         learning_rate: of the two steps.
     """
-    model, state = report.model, state or TrainingState(report.model, TrainingConfig(weight_decay=0.0))
+    model = report.model
+    state = state or TrainingState(model, TrainingConfig(weight_decay=0.0), report.groups)
     done, kept = state.step, {name: tensor.clone() for name, tensor in state.tensors().items()}
     parameters = dict(model.named_parameters())
     held = {id(tensor) for tensor in state.parameters}

@@ -5,7 +5,7 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import chain
 from typing import TypeVar
@@ -19,6 +19,7 @@ from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.fitting.ladder import LADDER, ON_HOST, Rung, descend
 from tlkit.jobs import SILENT, Part, reported
 from tlkit.memory import CPU, VirtualDevice, in_units, move_to_host, move_weights, on_host
+from tlkit.models.parts import ParameterGroup
 from tlkit.names import HOST, phase_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
@@ -133,6 +134,7 @@ def train_with_fallback(
     *,
     device: Device | VirtualDevice | None = None,
     plan: Plan | None = None,
+    groups: Sequence[ParameterGroup] = (),
     order: tuple[str, ...] | None = None,
     validation: Batch | None = None,
     log: FallbackLog | None = None,
@@ -148,6 +150,7 @@ def train_with_fallback(
         model: changed in place, and to begin with on the host.
         device: real or virtual, by default the best one here.
         plan: how the steps should be carried out if there is room.
+        groups: as for `train`.
         order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
         log: what is tried is added to it, also where it fails, and it is returned.
 
@@ -166,7 +169,7 @@ def train_with_fallback(
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
-        state = TrainingState(model, config)
+        state = TrainingState(model, config, groups)
         result = run_steps(
             steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress),
             state,

@@ -51,8 +51,13 @@ def in_four_bits(model: nn.Module) -> bool:
 
 
 def refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
-    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError."""
-    continues = getattr(model, "continues_adapter", False)
+    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError.
+
+    One that was loaded to be trained on (`adapter="continue"`) is an adapter of LoRA's kind that is not frozen.
+    """
+    config, added = getattr(model, "peft_config", {}).get("default"), adapter_names(model)
+    not_frozen = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
+    continues = config is not None and config.peft_type == "LORA" and not_frozen
     made_by = _made_by(model) if continues else "the strategy that made it"
     if continues and strategy != made_by:
         raise ValueError(

@@ -180,7 +180,6 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
     missing = [key for key in absent if id(tensors.get(key)) not in there]
     keys = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
     refuse_partial_load(name, keys, adapted)
-    adapted.continues_adapter = way == "continue"
     return _merged(name, adapted) if way == "merge" else adapted
 
 

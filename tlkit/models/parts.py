@@ -1,7 +1,8 @@
 """Where things are in a transformers model, how much it reads at once, and a pass through it to look at it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from typing import NamedTuple
 
 import torch
 from torch import nn
@@ -43,6 +44,38 @@ def is_tied(model: nn.Module) -> bool:
 def trainable_parameters(model: nn.Module) -> list[torch.nn.Parameter]:
     """What an optimizer should be given: nothing that is frozen."""
     return [p for p in model.parameters() if p.requires_grad]
+
+
+class ParameterGroup(NamedTuple):
+    """Trainable weights that learn at another rate than the run's, or begin later.
+
+    Attributes:
+        names: of the tensors, as in `model.named_parameters()`.
+        rate: their learning rate, as a multiple of the run's.
+        begins: the share of the run's steps after which they are trained; until then they are frozen.
+    """
+
+    names: frozenset[str]
+    rate: float = 1.0
+    begins: float = 0.0
+
+
+class TrainedGroup(NamedTuple):
+    """The weights of a group."""
+
+    parameters: list[nn.Parameter]
+    rate: float = 1.0
+    begins: float = 0.0
+
+
+def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[TrainedGroup]:
+    """What is trainable in a model, group by group in the order given; weights in none of them come first."""
+    left = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    trained = [
+        TrainedGroup([left.pop(name) for name in list(left) if name in group.names], group.rate, group.begins)
+        for group in groups
+    ]
+    return [group for group in (TrainedGroup(list(left.values())), *trained) if group.parameters]
 
 
 def set_embeddings(model: nn.Module, trainable: bool) -> None:

@@ -1,5 +1,6 @@
 """From a model as it was loaded to one that trains what a strategy says, and a look at whether it does."""
 
+from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -13,11 +14,10 @@ from tlkit.models.adapters import (
     original_module_of,
     refuse_all_but_continuing,
 )
-from tlkit.models.groups import groups_of
 from tlkit.models.parts import evaluation_mode, find_blocks, longest_input
 from tlkit.quantization import logical_size
 from tlkit.strategies.peft_methods import ALL
-from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, check_strategy, line_in
+from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
 from tlkit.strategies.report import StrategyReport, describe
 
 FEW, MANY = 8, 256  # tokens
@@ -54,17 +54,16 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
             f"{strategy} trains the weights themselves, and these are packed in 4 bits: choose lora or qlora"
         )
     model.requires_grad_(False)
-    vars(model).pop("parameter_groups", None)  # of a strategy before
-    adapted = _selected(model, strategy, options)
+    adapted, groups = _selected(model, strategy, options)
     originals = filter(None, map(original_module_of, adapted.modules()))
     replaced = {id(parameter) for module in originals for parameter in module.parameters()}
     for parameter in class_head(adapted):  # nothing has made it yet, so every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
-    report = describe(adapted, strategy)
+    report = replace(describe(adapted, strategy), groups=groups)
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
-    alike = len({(group.rate, group.begins) for group in groups_of(adapted)}) == 1
-    if strategy != "full" and report.trainable_values == report.total_values and alike:
+    _check_groups(groups, report.trainable)
+    if strategy != "full" and report.trainable_values == report.total_values and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
         return report
@@ -72,8 +71,8 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     return replace(report, observations=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
 
 
-def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> nn.Module:
-    """The model, or peft's wrapper around it, as the function of a strategy leaves it."""
+def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
+    """The model, or peft's wrapper around it, as the function of a strategy leaves it, and its groups."""
     try:
         adapted = STRATEGIES[strategy](model, **options)
     except Exception as error:
@@ -84,6 +83,7 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> nn
             raise
         reason = " ".join(str(error).split())
         raise ValueError(f"strategy {strategy!r}{line_in(error)}: {type(error).__name__}: {reason}") from error
+    adapted, groups = adapted if isinstance(adapted, tuple) else (adapted, ())
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
         raise ValueError(
@@ -91,7 +91,22 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> nn
         )
     if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
         raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
-    return adapted
+    return adapted, tuple(groups)
+
+
+def _check_groups(groups: Groups, trainable: frozenset[str]) -> None:
+    """Refuse groups that cannot be trained as they say, with a ValueError."""
+    named = Counter(name for group in groups for name in group.names)
+    if wrong := [name for name, count in named.items() if count > 1 or name not in trainable]:
+        raise ValueError(f"{min(wrong)} is in a group of parameters: expected trainable weights, each in one group")
+    for _, rate, begins in groups:
+        if not rate > 0 or not 0 <= begins < 1:
+            raise ValueError(
+                f"a group with rate={rate} and begins={begins}: expected a rate above 0, and a beginning from 0 to "
+                "below 1"
+            )
+    if set(named) == trainable and all(group.begins for group in groups):
+        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
 
 
 def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:

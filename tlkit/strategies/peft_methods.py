@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 from tlkit.models.adapters import classifies, in_four_bits
-from tlkit.models.groups import ParameterGroup, set_groups
-from tlkit.models.parts import find_blocks, is_norm
+from tlkit.models.parts import ParameterGroup, find_blocks, is_norm
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import FAMILIES, STRATEGIES, strategy
 
@@ -78,8 +77,7 @@ def lora_plus(
     """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
     adapted = lora(model, r, alpha, dropout, targets)
     second = frozenset(name for name, _ in adapted.named_parameters() if ".lora_B." in name)
-    set_groups(adapted, [ParameterGroup(second, rate=ratio)])
-    return adapted
+    return adapted, [ParameterGroup(second, rate=ratio)]
 
 
 @method("ia3")

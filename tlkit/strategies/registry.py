@@ -7,16 +7,18 @@ import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import torch
 from torch import nn
 
+from tlkit.models.parts import ParameterGroup
 from tlkit.names import CLASSIC
 from tlkit.options import is_a
 
-Selector = Callable[..., nn.Module | None]
+Groups = Sequence[ParameterGroup]
+Selector = Callable[..., nn.Module | tuple[nn.Module, Groups] | None]
 OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
@@ -29,8 +31,9 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
     """Make a function a strategy, known by its name to whatever asks for one.
 
     The function is given a model of which everything is frozen. It makes trainable what it wants (`requires_grad_`)
-    and returns the model, or nothing; or puts adapters into it and returns peft's wrapper. Parameters behind the model
-    are the strategy's options, and need defaults; a value has to be of its default's type.
+    and returns the model, or nothing; or puts adapters into it and returns peft's wrapper. Where some weights learn
+    faster or begin later, it returns the model and a list of `ParameterGroup`. Parameters behind the model are the
+    strategy's options, and need defaults; a value has to be of its default's type.
 
     Args:
         name: letters, digits and underscores, for the command line and for tables.

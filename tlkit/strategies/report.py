@@ -6,7 +6,7 @@ from typing import NamedTuple
 from torch import nn
 
 from tlkit.models.adapters import adapter_names, base_model, class_head
-from tlkit.models.parts import find_blocks, is_tied
+from tlkit.models.parts import ParameterGroup, find_blocks, is_tied
 from tlkit.quantization import logical_size
 
 
@@ -36,6 +36,7 @@ class StrategyReport:
     components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
+    groups: tuple[ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
     observations: tuple[str, ...] = ()  # what the strategy, and a pass with its adapter, have shown besides
 
     @property

@@ -3,8 +3,7 @@
 from torch import nn
 
 from tlkit.models.adapters import classifies
-from tlkit.models.groups import ParameterGroup, set_groups
-from tlkit.models.parts import find_blocks, is_norm, set_embeddings
+from tlkit.models.parts import ParameterGroup, find_blocks, is_norm, set_embeddings
 from tlkit.strategies.registry import strategy
 
 
@@ -63,7 +62,7 @@ def bitfit(model: nn.Module) -> None:
 
 # Both schedules are of Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification (ULMFiT).
 @strategy("gradual_unfreezing", family="in time")
-def gradual_unfreezing(model: nn.Module, phases: int = 4) -> None:
+def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, list[ParameterGroup]]:
     """From the head down: a further share of the blocks with each phase, the embedding with the last one.
 
     All phases are equally long. A head that is tied to the embedding waits for it.
@@ -75,11 +74,11 @@ def gradual_unfreezing(model: nn.Module, phases: int = 4) -> None:
     for phase in range(phases):
         chosen = [names for level, names in enumerate(levels) if level * phases // len(levels) == phase]
         groups.append(ParameterGroup(frozenset().union(*chosen), begins=phase / phases))
-    set_groups(model, groups)
+    return model, groups
 
 
 @strategy("discriminative_rates", family="in time")
-def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> None:
+def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Module, list[ParameterGroup]]:
     """Everything, at rates that fall by the same factor from one block to the next below it.
 
     The head learns at the rate of the run, the embedding at `lowest` times that.
@@ -88,7 +87,7 @@ def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> None:
         raise ValueError(f"discriminative_rates(lowest={lowest}): expected a multiple of the rate between 0 and 1")
     levels = _levels(model.requires_grad_(True))
     steps = len(levels) - 1
-    set_groups(model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)])
+    return model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)]
 
 
 def _levels(model: nn.Module) -> list[frozenset[str]]:

@@ -85,8 +85,9 @@ def trained(run: Run, epochs: float = 1, *, profile: Profile | None = None, ever
     """
     loaded, blocks, unseen = _text(profile)
     config = TrainingConfig(run.rate, epochs=epochs, batch_size=4)
-    run.model, run.total_steps = apply_strategy(loaded.model, run.strategy).model, total_steps(len(blocks), config)
-    for record in training_steps(TrainingState(run.model, config), blocks):
+    report = apply_strategy(loaded.model, run.strategy)
+    run.model, run.total_steps = report.model, total_steps(len(blocks), config)
+    for record in training_steps(TrainingState(run.model, config, report.groups), blocks):
         if record.step == 1 or record.step % every == 0 or record.step == run.total_steps:
             run.points.append((record.step, mean_loss(run.model, unseen)))
             yield run

@@ -32,11 +32,15 @@ class PowerCut(BaseException):
     """Nothing in the package can catch it."""
 
 
-def small_model(strategy="full", **options):
+def small_report(strategy="full", **options):
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 3}
     config = Qwen2Config(**sizes, num_attention_heads=4, num_key_value_heads=2, attention_dropout=0.1)
-    return apply_strategy(AutoModelForCausalLM.from_config(config, dtype=torch.float32), strategy, **options).model
+    return apply_strategy(AutoModelForCausalLM.from_config(config, dtype=torch.float32), strategy, **options)
+
+
+def small_model(strategy="full", **options):
+    return small_report(strategy, **options).model
 
 
 def until(step, folder, model=None, config=CONFIG, **options):
@@ -81,9 +85,8 @@ def test_a_resumed_run_is_the_undisturbed_one(tmp_path, strategy, optimizer):
     config = TrainingConfig(learning_rate=1e-2, batch_size=2, evaluate_every=2, patience=2, optimizer=optimizer)
     options = {"dropout": 0.1} if strategy == "lora" else {}
     rows = BLOCKS if strategy == "full" else BLOCKS[:12]
-    result = assert_goes_on_bit_for_bit(
-        lambda: small_model(strategy, **options), rows, config, 3, tmp_path, validation=HELD_OUT
-    )
+    how = {"validation": HELD_OUT, "groups": small_report(strategy, **options).groups}
+    result = assert_goes_on_bit_for_bit(lambda: small_model(strategy, **options), rows, config, 3, tmp_path, **how)
     assert result.stopped_early or (strategy, optimizer) != ("full", "adamw")
 
 

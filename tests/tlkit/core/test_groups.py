@@ -1,6 +1,5 @@
 """Strategies in time: what learns faster, what begins later, and nothing lost on the way."""
 
-import copy
 import math
 from contextlib import suppress
 
@@ -11,10 +10,10 @@ from small_models import small_model
 
 from tlkit.checkpoints import identity_of
 from tlkit.models import meta_model
-from tlkit.models.groups import ParameterGroup, in_phases, set_groups
+from tlkit.models.parts import ParameterGroup
 from tlkit.models.prefix import NoFrozenPrefix, cached_prefix
 from tlkit.steps import Plan, TrainingState, take_step
-from tlkit.strategies import apply_strategy
+from tlkit.strategies import apply_strategy, strategy
 from tlkit.training import TrainingConfig, train, training_steps
 
 BLOCKS = torch.randint(3, 64, (8, 16), generator=torch.Generator().manual_seed(1))
@@ -22,7 +21,9 @@ CONFIG = TrainingConfig(1e-2, batch_size=2, epochs=4)  # sixteen steps
 
 
 def adapted(name="gradual_unfreezing", kind="llama", **options):
-    return apply_strategy(small_model(kind), name, **options).model
+    """A strategy's report, and settings of `train` that go with it."""
+    report = apply_strategy(small_model(kind), name, **options)
+    return report.model, {"groups": report.groups}
 
 
 def weights_of(model):
@@ -35,9 +36,9 @@ def moved(before, model):
 
 def test_unfreezing_goes_from_the_head_down_and_reaches_everything():
     """Three blocks in three phases: five levels, of which the first two begin, then two, then one."""
-    model = adapted(phases=3)
+    model, groups = adapted(phases=3)
     assert all(parameter.requires_grad for parameter in model.parameters())
-    state, before = TrainingState(model, CONFIG), weights_of(model)
+    state, before = TrainingState(model, CONFIG, **groups), weights_of(model)
     seen = []
     for record in training_steps(state, BLOCKS):
         seen.append(moved(before, model))
@@ -53,15 +54,15 @@ def test_unfreezing_goes_from_the_head_down_and_reaches_everything():
 
 
 def test_every_phase_has_a_step_however_short_the_run():
-    model = adapted()
+    model, groups = adapted()
     before = weights_of(model)
-    train(model, BLOCKS, TrainingConfig(1e-2, batch_size=8))  # one step in all: it trains everything
+    train(model, BLOCKS, TrainingConfig(1e-2, batch_size=8), **groups)  # one step in all: it trains everything
     assert moved(before, model) == set(before)
 
 
 def test_rates_fall_by_one_factor_from_the_head_to_the_embedding():
-    model = adapted("discriminative_rates", "qwen2", lowest=0.01)
-    rates = {name: group.rate for group in model.parameter_groups for name in group.names}
+    model, groups = adapted("discriminative_rates", "qwen2", lowest=0.01)
+    rates = {name: group.rate for group in groups["groups"] for name in group.names}
     assert rates["lm_head.weight"] == rates["model.norm.weight"] == 1.0
     assert rates["model.embed_tokens.weight"] == pytest.approx(0.01)
     heights = [rates[f"model.layers.{number}.mlp.up_proj.weight"] for number in (2, 1, 0)]
@@ -69,7 +70,7 @@ def test_rates_fall_by_one_factor_from_the_head_to_the_embedding():
     # Plain SGD moves each weight by rate times gradient, so the rates can be read off the weights.
     before = weights_of(model)
     config = TrainingConfig(optimizer="sgd", weight_decay=0.0, max_gradient_norm=math.inf)
-    state = TrainingState(model, config)
+    state = TrainingState(model, config, **groups)
     gradients = {}
     for name, parameter in model.named_parameters():
         parameter.register_post_accumulate_grad_hook(lambda p, n=name: gradients.update({n: p.grad.clone()}))
@@ -82,26 +83,27 @@ def test_rates_fall_by_one_factor_from_the_head_to_the_embedding():
 @pytest.mark.parametrize("stopped", [4, 5])
 def test_a_run_goes_on_in_the_phase_in_which_it_stopped(stopped, tmp_path):
     """Wherever it was cut: before, at and behind a border at 4, 8 or 12 of 16 steps."""
-    assert_goes_on_bit_for_bit(adapted, BLOCKS, CONFIG, stopped, tmp_path)
+    assert_goes_on_bit_for_bit(lambda: adapted()[0], BLOCKS, CONFIG, stopped, tmp_path, **adapted()[1])
 
 
 def test_another_schedule_is_another_run(tmp_path):
     settings = ([BLOCKS], {})
     four, three, all_at_once = (
-        identity_of(model, *settings) for model in (adapted(), adapted(phases=3), adapted("full"))
+        identity_of(model, *settings, **groups) for model, groups in (adapted(), adapted(phases=3), adapted("full"))
     )
     assert four != three != all_at_once and "parameter groups" not in all_at_once
-    train(adapted(), BLOCKS, CONFIG, checkpoint_dir=tmp_path)
+    (model, groups), (other, other_groups) = adapted(), adapted(phases=3)
+    train(model, BLOCKS, CONFIG, checkpoint_dir=tmp_path, **groups)
     with pytest.raises(ValueError, match="parameter groups was"):
-        train(adapted(phases=3), BLOCKS, CONFIG, checkpoint_dir=tmp_path, resume=True)
+        train(other, BLOCKS, CONFIG, checkpoint_dir=tmp_path, resume=True, **other_groups)
 
 
 @pytest.mark.parametrize("plan", [Plan(), Plan(offload_optimizer=True)], ids=str)
 def test_a_step_that_breaks_off_at_a_border_is_undone(plan):
     """The moments of what has just begun are made in that step, and must not be half made afterwards."""
-    expected, model = adapted(), adapted()
-    losses = train(expected, BLOCKS, CONFIG, plan=plan).history.loss.tolist()
-    state = TrainingState(model, CONFIG)
+    (expected, groups), (model, _) = adapted(), adapted()
+    losses = train(expected, BLOCKS, CONFIG, plan=plan, **groups).history.loss.tolist()
+    state = TrainingState(model, CONFIG, **groups)
     state.apply_plan(plan)
     broken, calls, optimizer_step = [], [], torch.optim.AdamW.step
 
@@ -127,12 +129,17 @@ def test_a_step_that_breaks_off_at_a_border_is_undone(plan):
 
 def test_memory_is_counted_where_all_is_trained():
     """The peak of a run is that of its last phase, which the second step would not show."""
-    peaks = {name: train(adapted(name), BLOCKS, CONFIG).peak_memory for name in ("gradual_unfreezing", "full")}
+    peaks = {}
+    for name in ("gradual_unfreezing", "full"):
+        model, groups = adapted(name)
+        peaks[name] = train(model, BLOCKS, CONFIG, **groups).peak_memory
     assert peaks["gradual_unfreezing"] == pytest.approx(peaks["full"], rel=1e-3)
-    history = train(adapted(), BLOCKS, CONFIG).history
+    model, groups = adapted()
+    history = train(model, BLOCKS, CONFIG, **groups).history
     assert history.step[history.memory_counted].tolist() == [14]
 
 
+@pytest.mark.usefixtures("registry_as_before")
 def test_groups_that_say_nonsense_are_refused():
     model = small_model("llama")
     norm, head = frozenset({"model.norm.weight"}), frozenset({"lm_head.weight"})
@@ -140,11 +147,11 @@ def test_groups_that_say_nonsense_are_refused():
         ([ParameterGroup(frozenset({"nowhere"}))], "nowhere is in a group of parameters: expected trainable weights"),
         ([ParameterGroup(norm), ParameterGroup(norm | head)], "model.norm.weight .* each in one group"),
         ([ParameterGroup(frozenset(dict(model.named_parameters())), begins=0.5)], "nothing would be trained"),
+        ([ParameterGroup(norm, begins=1.0)], "a beginning from 0 to below 1"),
     ):
+        strategy("mine")(lambda model, groups=groups: (model.requires_grad_(True), groups))
         with pytest.raises(ValueError, match=said):
-            set_groups(model, groups)
-    with pytest.raises(ValueError, match="a beginning from 0 to below 1"):
-        ParameterGroup(norm, begins=1.0)
+            apply_strategy(model, "mine")
     for name, options, said in (
         ("gradual_unfreezing", {"phases": 6}, "expected 2 to 5"),
         ("discriminative_rates", {"lowest": 1.0}, "between 0 and 1"),
@@ -153,18 +160,12 @@ def test_groups_that_say_nonsense_are_refused():
             adapted(name, **options)
 
 
-def test_a_strategy_applied_again_forgets_the_groups_of_the_one_before():
-    model = adapted()
-    assert in_phases(model) and not in_phases(apply_strategy(model, "full").model)
-    assert in_phases(copy.deepcopy(adapted())), "a copy trains as the original does"
-
-
 def test_on_paper_everything_is_counted_as_trained():
     for name in ("gradual_unfreezing", "discriminative_rates"):
         report = apply_strategy(meta_model("qwen2-0.5b"), name)
         assert report.trainable_values == report.total_values == 494_032_768
     with (
         pytest.raises(NoFrozenPrefix, match="is trained, so nothing stays"),
-        cached_prefix(adapted("discriminative_rates")),
+        cached_prefix(adapted("discriminative_rates")[0]),
     ):
         pass

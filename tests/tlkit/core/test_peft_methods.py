@@ -88,7 +88,7 @@ def test_losses_are_those_of_plain_peft(name):
         plus = {"lr": 1e-2, "loraplus_lr_ratio": 16, "weight_decay": 0.0}
         optimizer = create_loraplus_optimizer(theirs, torch.optim.AdamW, **plus)
     ours = adapted(name)
-    steps = train(ours.model, BLOCKS, STEADILY, progress=False).history
+    steps = train(ours.model, BLOCKS, STEADILY, groups=ours.groups).history
     order = torch.randperm(len(BLOCKS), generator=torch.Generator().manual_seed(0))
     losses = []
     for rows in order.split(2):

@@ -37,7 +37,7 @@ BLOCKS = torch.randint(64, (16, 12), generator=torch.Generator().manual_seed(0))
 SAME_NUMBERS = tuple(name for name in LADDER if name != "bf16 autocast")
 
 
-def small_model(strategy="full", **options):
+def small_report(strategy="full", **options):
     """Two blocks of random weights: small enough to be interrupted a hundred times."""
     torch.manual_seed(0)
     sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
@@ -47,7 +47,11 @@ def small_model(strategy="full", **options):
         for parameter in model.parameters():
             # Biases start at zero, where rounding decides the sign of a gradient and Adam follows signs.
             parameter.add_(0.1 * torch.randn_like(parameter))
-    return apply_strategy(model, strategy, **options).model
+    return apply_strategy(model, strategy, **options)
+
+
+def small_model(strategy="full", **options):
+    return small_report(strategy, **options).model
 
 
 def assert_same(model, expected):
@@ -82,21 +86,23 @@ def fails_once(function):
 
 def allocations(strategy, **options):
     card = Failing()
-    train_with_fallback(small_model(strategy, **options), BLOCKS, CONFIG, device=card, order=())
+    report = small_report(strategy, **options)
+    train_with_fallback(report.model, BLOCKS, CONFIG, device=card, order=(), groups=report.groups)
     return card.seen
 
 
 @pytest.mark.parametrize("strategy", ["full", "last_layers", "lora", "qlora", "prefix_tuning", "gradual_unfreezing"])
 def test_an_allocation_that_fails_anywhere_loses_no_step(strategy):
     """Failures spread over all steps, each followed by a second one at once, against an uninterrupted run."""
-    reference = small_model(strategy)
-    losses = train(reference, BLOCKS, CONFIG).history.loss
+    report = small_report(strategy)
+    reference, how = report.model, {"groups": report.groups}
+    losses = train(reference, BLOCKS, CONFIG, **how).history.loss
     expected, total, places = weights_of(reference), allocations(strategy), set()
     loading = len({tensor.untyped_storage()._cdata for tensor in tensors_of(reference)})
     points = 6 if strategy == "full" else 2
     for number in [*range(loading + 1, total, max(1, total // points)), total - 3]:
         card, model = Failing(number, number + 1), small_model(strategy)
-        result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=SAME_NUMBERS)
+        result, log = train_with_fallback(model, BLOCKS, CONFIG, device=card, order=SAME_NUMBERS, **how)
         assert_same(model, expected)
         assert result.history.step.tolist() == list(range(1, 5))
         assert result.history.loss.tolist() == pytest.approx(losses.tolist(), rel=1e-5)
@@ -202,16 +208,16 @@ def refuse_in(part, state, card, monkeypatch):
 )
 def test_the_step_says_which_part_of_it_ran_out_of_memory(strategy, part, expected, plan, monkeypatch):
     """AdamW with one group makes its moments in its first step, with several before it: both are the optimizer step."""
-    state = TrainingState(small_model(strategy), CONFIG)
+    reference = small_report(strategy)
+    state = TrainingState(small_model(strategy), CONFIG, reference.groups)
     with Failing() as card:
         state.apply_plan(plan)
         refuse_in(part, state, card, monkeypatch)
         failure, _ = catch_out_of_memory(lambda: list(training_steps(state, BLOCKS)))
     assert failure.failed_in == expected and state.step == 0
-    reference = small_model(strategy)
-    train(reference, BLOCKS, CONFIG)
+    train(reference.model, BLOCKS, CONFIG, groups=reference.groups)
     list(training_steps(state, BLOCKS))
-    assert_same(state.model, weights_of(reference))  # half made moments were dropped
+    assert_same(state.model, weights_of(reference.model))  # half made moments were dropped
 
 
 def test_dropout_draws_the_same_numbers_again():

@@ -51,7 +51,7 @@ def adapted(strategy: str):
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config)
     torch.manual_seed(1)  # LoRA's first values
-    return apply_strategy(model, "full" if strategy == ANSWERS else strategy).model
+    return apply_strategy(model, "full" if strategy == ANSWERS else strategy)
 
 
 def rows_for(strategy: str) -> torch.Tensor | Examples:
@@ -68,8 +68,8 @@ def weights_of(model) -> list[float]:
 
 def run(strategy: str, plan: Plan, accelerator=None, **options) -> dict:
     """Losses of all steps and evaluations, and all weights after the last; in one process without an accelerator."""
-    model, rows = adapted(strategy), rows_for(strategy)
-    options |= {"plan": plan, "validation": rows[:5]}
+    report, rows = adapted(strategy), rows_for(strategy)
+    model, options = report.model, options | {"plan": plan, "groups": report.groups, "validation": rows[:5]}
     if accelerator is None:
         result = train(model, rows, CONFIG, **options)
     else:
@@ -103,7 +103,7 @@ def run_together(folder: str) -> None:
 
 def run_out_of_memory_in_one() -> None:
     with joined(on_cpu=True) as accelerator:
-        model = adapted("full")
+        model = adapted("full").model
         if accelerator.process_index == 1:
             model.model.layers[1].register_forward_pre_hook(lambda *_: torch.empty(2**50))
         train_together(accelerator, model, BLOCKS, CONFIG)

@@ -48,7 +48,7 @@ def found(folder) -> dict[str, dict]:
 @pytest.mark.parametrize(("sharding", "strategy", "plan"), CASES)
 def test_losses_and_weights_are_those_of_one_process(found, sharding, strategy, plan):
     together, single = found[f"{sharding} {strategy} {plan}"], run(strategy, PLANS[plan])
-    assert len(single["losses"]) == 3 and single["weights"] != weights_of(adapted(strategy))
+    assert len(single["losses"]) == 3 and single["weights"] != weights_of(adapted(strategy).model)
     for figure in ("losses", "validation", "weights"):
         assert together[figure] == pytest.approx(single[figure], abs=TOLERANCE), figure
     assert together["norms"] == pytest.approx(single["norms"], rel=1e-4)
@@ -64,7 +64,7 @@ def test_what_is_kept_in_parts_is_gathered_tensor_by_tensor_by_the_one_that_save
             most.append(len(there))
 
     monkeypatch.setattr("tlkit.distributed._whole", Gathered)
-    state = _WholeState(adapted("full"), CONFIG, saves=True)
+    state = _WholeState(adapted("full").model, CONFIG, (), saves=True)
     assert len(state.tensors()) == len(most) > 20 and max(most) <= 2  # this one, and that before it
     state.saves = False
     assert state.tensors() == {}
@@ -90,8 +90,10 @@ def test_a_checkpoint_of_two_processes_goes_on_with_one_and_with_two(folder, fou
 )
 def test_what_needs_one_process_is_refused_before_any_work(strategy, config, sharding):
     """The processes have not even met."""
+    report = adapted(strategy)
+    how = {"groups": report.groups, "validation": BLOCKS[:2], "sharding": sharding}
     with pytest.raises(ValueError, match="patience.*phases.*4 bits"):
-        train_together(None, adapted(strategy), BLOCKS, config, validation=BLOCKS[:2], sharding=sharding)
+        train_together(None, report.model, BLOCKS, config, **how)
 
 
 def test_a_sharding_needs_processes():
