@@ -15,8 +15,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from tlkit.files import CheckpointError, lock_folder, reason_of, write_atomically
-from tlkit.models.adapters import adapter_names
-from tlkit.models.parts import ParameterGroup
+from tlkit.models.parts import ParameterGroup, adapter_names
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}.safetensors"

@@ -26,8 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from tlkit.examples import Batch, labels_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import summed_loss
-from tlkit.models.adapters import base_model, in_four_bits
-from tlkit.models.parts import ParameterGroup, evaluation_mode, find_blocks
+from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState, prepare
 from tlkit.training import (

@@ -11,8 +11,7 @@ from torch.nn import functional
 from tlkit.corpus import token_stream
 from tlkit.examples import IGNORED, Examples, inputs_of, refuse_examples
 from tlkit.jobs import SILENT, Part
-from tlkit.models.adapters import base_model, class_count
-from tlkit.models.parts import evaluation_mode, longest_input
+from tlkit.models.parts import base_model, class_count, evaluation_mode, longest_input
 
 WINDOW = 256  # tokens that are read at a time, where nothing else is said
 FEWEST_TOKENS = 256

@@ -6,8 +6,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from tlkit.examples import IGNORED, Batch, as_examples, inputs_of
-from tlkit.models.adapters import base_model
-from tlkit.models.parts import evaluation_mode
+from tlkit.models.parts import base_model, evaluation_mode
 from tlkit.settings import Plan
 
 # Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own

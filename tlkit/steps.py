@@ -14,8 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import summed_loss
 from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
-from tlkit.models.adapters import base_model
-from tlkit.models.parts import ParameterGroup, evaluation_mode, mode, trained_groups
+from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, mode, trained_groups
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 

@@ -16,8 +16,7 @@ from tlkit.files import CheckpointError
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
-from tlkit.models.adapters import base_model, class_count, refuse_plan
-from tlkit.models.parts import ParameterGroup, longest_input, trainable_parameters
+from tlkit.models.parts import ParameterGroup, base_model, class_count, longest_input, refuse_plan
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
@@ -307,7 +306,7 @@ def check_settings(
         raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
     if config.patience is not None and validation is None:
         raise ValueError("early stopping (patience) needs validation blocks")
-    if not trainable_parameters(model):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)
     for name, rows in (("blocks", blocks), ("validation", validation)):

@@ -12,8 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from course.drawing import ADAPTER, BEHIND, GRADIENT, PASSED, SPARED, TRAINED, arrow, box, paper
-from tlkit.models.adapters import adapter_names, base_model, learns_prefix, original_module_of
-from tlkit.models.parts import find_blocks, is_tied
+from tlkit.models.parts import adapter_names, base_model, find_blocks, is_tied, learns_prefix, original_module_of
 from tlkit.quantization import logical_size
 from tlkit.reports.figure import INK, Chart, described, headline, short
 from tlkit.strategies import StrategyReport, component_of

@@ -256,10 +256,9 @@ def _difference(trained: "nn.Module", reloaded: "nn.Module", blocks: "examples.B
     """How a model with the newest checkpoint differs from the trained one; empty where it does not."""
     import torch
 
-    from tlkit.models.parts import trainable_parameters
     from tlkit.steps import mean_loss
 
-    if not all(map(torch.equal, trainable_parameters(trained), trainable_parameters(reloaded))):
+    if not all(map(torch.equal, trained.parameters(), reloaded.parameters())):
         return "other weights came back"
     before, after = (mean_loss(model, blocks, plan) for model in (trained, reloaded))
     return "" if before == after else f"the loss was {before} and is {after}"
@@ -310,7 +309,7 @@ def _outcome(run: _Run) -> Outcome:
 def _card(run: _Run) -> str:
     """The model card of a run, without what names a place on this machine."""
     from tlkit.examples import as_examples
-    from tlkit.models.adapters import base_model
+    from tlkit.models.parts import base_model
     from tlkit.reports.model_card import OF_TEXT, model_card
 
     corpus, elsewhere = run.documents.used, {"model", "corpus", "context", "stride", "plugin"}

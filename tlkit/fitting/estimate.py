@@ -18,7 +18,7 @@ from transformers import PretrainedConfig
 from tlkit.examples import Examples
 from tlkit.memory import MemoryTrack, in_units, on_host
 from tlkit.models import meta_model
-from tlkit.models.adapters import classifies, refuse_plan
+from tlkit.models.parts import classifies, refuse_plan
 from tlkit.names import BACKWARD, FORWARD, UPDATE
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig

@@ -10,7 +10,7 @@ from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import CannotEstimate, estimate_memory
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import CPU, VirtualDevice, on_host
-from tlkit.models.adapters import learns_prefix
+from tlkit.models.parts import learns_prefix
 from tlkit.settings import Plan
 from tlkit.steps import draws_random_numbers
 

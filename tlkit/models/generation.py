@@ -10,8 +10,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tlkit.corpus import text_opening
 from tlkit.examples.answers import end_tokens, rendered, token_ids
-from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.parts import evaluation_mode, largest_change, longest_input, rounding
+from tlkit.models.parts import base_model, evaluation_mode, largest_change, learns_prompt, longest_input, rounding
 
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}

@@ -22,8 +22,7 @@ from transformers import (
 )
 
 from tlkit.examples import padding_token
-from tlkit.models.adapters import base_model, class_head
-from tlkit.models.parts import find_blocks, largest_change, logits_of, longest_input, rounding
+from tlkit.models.parts import base_model, class_head, find_blocks, largest_change, logits_of, longest_input, rounding
 from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, refuse_other_formats, with_bases
 from tlkit.models.saving import BASE, stored_classes, weights_sha256
 from tlkit.quantization import four_bit_config, logical_size, quantize_linear_layers, restore_linear_layers

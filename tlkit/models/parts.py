@@ -1,4 +1,4 @@
-"""Where things are in a transformers model, how much it reads at once, and a pass through it to look at it."""
+"""What a transformers model is made of, with or without an adapter of peft; how much it reads, and a look at it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -7,7 +7,31 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from tlkit.models.adapters import base_model
+from tlkit.settings import Plan
+
+
+def base_model(model: nn.Module) -> nn.Module:
+    """The transformers model, also where peft has wrapped it."""
+    return model.get_base_model() if hasattr(model, "get_base_model") else model
+
+
+def classifies(model: nn.Module) -> bool:
+    """Whether a model puts a text into a class, instead of going on with it."""
+    return type(base_model(model)).__name__.endswith("ForSequenceClassification")
+
+
+def class_count(model: nn.Module) -> int | None:
+    """How many classes a classifier tells apart; None for a causal language model."""
+    return base_model(model).config.num_labels if classifies(model) else None
+
+
+def class_head(model: nn.Module) -> list[nn.Parameter]:
+    """The weights of a classifier that no pretraining has made, peft's copy of them included; else none."""
+    base = base_model(model)
+    if not classifies(model):
+        return []
+    below = _identities(getattr(base, base.base_model_prefix))
+    return [parameter for parameter in base.parameters() if id(parameter) not in below]
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
@@ -41,11 +65,6 @@ def is_tied(model: nn.Module) -> bool:
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
-def trainable_parameters(model: nn.Module) -> list[torch.nn.Parameter]:
-    """What an optimizer should be given: nothing that is frozen."""
-    return [p for p in model.parameters() if p.requires_grad]
-
-
 class ParameterGroup(NamedTuple):
     """Trainable weights that learn at another rate than the run's, or begin later.
 
@@ -76,15 +95,6 @@ def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[T
         for group in groups
     ]
     return [group for group in (TrainedGroup(list(left.values())), *trained) if group.parameters]
-
-
-def set_embeddings(model: nn.Module, trainable: bool) -> None:
-    """Token embeddings, and position embeddings where the model learns them."""
-    blocks = find_blocks(model)
-    inside = {id(module) for module in blocks.modules()}
-    for module in model.modules():
-        if isinstance(module, nn.Embedding) and id(module) not in inside:
-            module.requires_grad_(trainable)
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -152,3 +162,50 @@ def rounding(model: nn.Module) -> float:
     # A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
     precision = torch.finfo(model.dtype).eps
     return 1e-4 if precision < 1e-4 else precision**0.5
+
+
+def adapter_names(model: nn.Module) -> frozenset[str]:
+    """The names of the parameters that peft has added, by whatever method: all that is beside the modules it wraps."""
+    added = _identities(model) - _identities(base_model(model))
+    for module in model.modules():
+        if (wrapped := original_module_of(module)) is not None:
+            added |= _identities(module) - _identities(wrapped)
+    return frozenset(name for name, parameter in model.named_parameters() if id(parameter) in added)
+
+
+def original_module_of(module: nn.Module) -> nn.Module | None:
+    """The model's own module that a module of peft stands in for; None for one that is no adapter's."""
+    # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
+    # By attribute, torch would write an error message for every other module, which are nearly all.
+    return module._modules.get("base_layer") or module._modules.get("original_module")
+
+
+def in_four_bits(model: nn.Module) -> bool:
+    """True where the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published."""
+    return getattr(base_model(model), "is_loaded_in_4bit", False)
+
+
+def learns_prompt(model: nn.Module) -> bool:
+    """True where an adapter puts vectors of its own before whatever the model reads."""
+    return any(config.is_prompt_learning for config in getattr(model, "peft_config", {}).values())
+
+
+def learns_prefix(model: nn.Module) -> bool:
+    """True where an adapter hands each block keys and values of its own."""
+    return any(config.peft_type == "PREFIX_TUNING" for config in getattr(model, "peft_config", {}).values())
+
+
+def refuse_plan(model: nn.Module, plan: Plan) -> None:
+    """Refuse, with a ValueError, a way to carry out a step in which an adapter would be left out.
+
+    peft puts a learned prompt or prefix before what the model reads, where a chunked loss does not look. Blocks that
+    are computed again in the backward pass take no keys and values from elsewhere.
+    """
+    if plan.chunked_loss and learns_prompt(model):
+        raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")
+    if plan.activation_checkpointing and learns_prefix(model):
+        raise ValueError("activation checkpointing leaves out what prefix_tuning has learned: expected a plan without")
+
+
+def _identities(module: nn.Module) -> set[int]:
+    return {id(parameter) for parameter in module.parameters()}

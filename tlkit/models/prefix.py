@@ -9,8 +9,7 @@ from unittest.mock import patch
 import torch
 from torch import nn
 
-from tlkit.models.adapters import base_model, learns_prompt
-from tlkit.models.parts import evaluation_mode, find_blocks, mode
+from tlkit.models.parts import base_model, evaluation_mode, find_blocks, learns_prompt, mode
 
 LIMIT = 2**30  # bytes of states that are worth keeping in memory
 # What a decoder may be given besides tokens without its blocks computing anything else.

@@ -10,7 +10,7 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from tlkit.models.adapters import adapter_names, base_model
+from tlkit.models.parts import adapter_names, base_model
 from tlkit.models.presets import PRESETS, named_base, source_of
 
 CARD = "README.md"  # of a model; peft would write a draft without contents

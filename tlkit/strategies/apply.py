@@ -6,15 +6,16 @@ from dataclasses import replace
 import torch
 from torch import nn
 
-from tlkit.models.adapters import (
+from tlkit.models.parts import (
     adapter_names,
     base_model,
     class_head,
+    evaluation_mode,
+    find_blocks,
     in_four_bits,
+    longest_input,
     original_module_of,
-    refuse_all_but_continuing,
 )
-from tlkit.models.parts import evaluation_mode, find_blocks, longest_input
 from tlkit.quantization import logical_size
 from tlkit.strategies.peft_methods import ALL
 from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
@@ -45,7 +46,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     """
     check_strategy(strategy, options)
     if added := adapter_names(model):
-        refuse_all_but_continuing(model, strategy, options)
+        _refuse_all_but_continuing(model, strategy, options)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
@@ -69,6 +70,37 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         return report
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
     return replace(report, observations=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
+
+
+def _refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
+    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError.
+
+    One that was loaded to be trained on (`adapter="continue"`) is an adapter of LoRA's kind that is not frozen.
+    """
+    config, added = getattr(model, "peft_config", {}).get("default"), adapter_names(model)
+    not_frozen = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
+    continues = config is not None and config.peft_type == "LORA" and not_frozen
+    made_by = _made_by(model) if continues else "the strategy that made it"
+    if continues and strategy != made_by:
+        raise ValueError(
+            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
+            "or merge it"
+        )
+    if not continues or options:
+        raise ValueError(
+            f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
+            f"the weights, for any strategy, or with adapter='continue' to train it on with {made_by}, without options"
+        )
+
+
+def _made_by(model: nn.Module) -> str:
+    """The strategy that makes an adapter like the one of this model, which is of LoRA's kind."""
+    config = model.peft_config["default"]
+    if in_four_bits(model):
+        return "qlora"
+    if str(config.init_lora_weights).startswith("pissa"):
+        return "pissa"
+    return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
 
 
 def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:

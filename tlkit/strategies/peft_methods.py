@@ -6,8 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from tlkit.models.adapters import classifies, in_four_bits
-from tlkit.models.parts import ParameterGroup, find_blocks, is_norm
+from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_bits, is_norm
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import FAMILIES, STRATEGIES, strategy
 

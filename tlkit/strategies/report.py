@@ -5,8 +5,7 @@ from typing import NamedTuple
 
 from torch import nn
 
-from tlkit.models.adapters import adapter_names, base_model, class_head
-from tlkit.models.parts import ParameterGroup, find_blocks, is_tied
+from tlkit.models.parts import ParameterGroup, adapter_names, base_model, class_head, find_blocks, is_tied
 from tlkit.quantization import logical_size
 
 

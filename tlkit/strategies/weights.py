@@ -2,8 +2,7 @@
 
 from torch import nn
 
-from tlkit.models.adapters import classifies
-from tlkit.models.parts import ParameterGroup, find_blocks, is_norm, set_embeddings
+from tlkit.models.parts import ParameterGroup, classifies, find_blocks, is_norm
 from tlkit.strategies.registry import strategy
 
 
@@ -21,13 +20,13 @@ def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
     for block in blocks[: len(blocks) // 2]:
         block.requires_grad_(False)
     if freeze_embeddings:
-        set_embeddings(model, trainable=False)
+        _freeze_embeddings(model)
 
 
 @strategy("freeze_embeddings", family="classic")
 def freeze_embeddings(model: nn.Module) -> None:
     """Where the head is tied to the embedding, it is frozen with it."""
-    set_embeddings(model.requires_grad_(True), trainable=False)
+    _freeze_embeddings(model.requires_grad_(True))
 
 
 @strategy("last_layers", family="classic")
@@ -88,6 +87,14 @@ def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Modu
     levels = _levels(model.requires_grad_(True))
     steps = len(levels) - 1
     return model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)]
+
+
+def _freeze_embeddings(model: nn.Module) -> None:
+    """Token embeddings, and position embeddings where the model learns them outside the blocks."""
+    inside = {id(module) for module in find_blocks(model).modules()}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and id(module) not in inside:
+            module.requires_grad_(False)
 
 
 def _levels(model: nn.Module) -> list[frozenset[str]]:

@@ -22,8 +22,7 @@ from tlkit.models import (
     load_model,
     save_model,
 )
-from tlkit.models.adapters import adapter_names, base_model
-from tlkit.models.parts import largest_change, logits_of
+from tlkit.models.parts import adapter_names, base_model, largest_change, logits_of
 from tlkit.strategies import apply_strategy, describe, strategies_named
 from tlkit.training import TrainingConfig, train
 

@@ -15,7 +15,7 @@ from tlkit.examples.labelled import Labelled, class_examples, class_names, load_
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
-from tlkit.models.adapters import class_head
+from tlkit.models.parts import class_head
 from tlkit.models.saving import stored_classes
 from tlkit.names import CLASSIC
 from tlkit.steps import Plan

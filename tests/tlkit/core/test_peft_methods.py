@@ -12,8 +12,7 @@ from small_models import ARCHITECTURES, small_model
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import load_model, meta_model, save_model
-from tlkit.models.adapters import adapter_names
-from tlkit.models.parts import find_blocks, largest_change, logits_of, longest_input
+from tlkit.models.parts import adapter_names, find_blocks, largest_change, logits_of, longest_input
 from tlkit.models.prefix import NoFrozenPrefix, frozen_blocks
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import FAMILIES, apply_strategy

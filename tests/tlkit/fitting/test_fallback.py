@@ -25,8 +25,7 @@ from tlkit.fitting.fallback import (
 from tlkit.fitting.ladder import LADDER
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import load_model
-from tlkit.models.adapters import base_model
-from tlkit.models.parts import find_blocks
+from tlkit.models.parts import base_model, find_blocks
 from tlkit.quantization import tensors_of
 from tlkit.steps import Plan, TrainingState, mean_loss
 from tlkit.strategies import apply_strategy
