@@ -1,19 +1,14 @@
 """Commands about one model: fetch it, count its values, estimate a step, evaluate it, let it write."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome, as_columns
 from tlkit.evidence.comparison_settings import ComparisonSettings, DataSettings
 from tlkit.jobs import Job
 from tlkit.options import option, same_option
-from tlkit.settings import Plan, Profile, TrainingConfig, check_settings_alone, setup
-
-if TYPE_CHECKING:
-    from tlkit.corpus import Corpus
-    from tlkit.evidence.tasks import Task
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
 STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora, bitfit; more: see params"
@@ -143,26 +138,6 @@ class DataOptions(DataSettings):
 
 
 @dataclass(frozen=True)
-class Documents:
-    """The documents of a task: all, and those that are trained on and scored; of labelled ones the classes' names."""
-
-    task: "Task"
-    profile: Profile
-    whole: "Corpus"
-    used: "Corpus"
-    classes: tuple[str, ...] | None
-
-
-def load_documents(data: DataOptions) -> Documents:
-    """Set the profile up, and read the corpus."""
-    from tlkit.evidence.tasks import TASKS, limited
-
-    profile, task = setup(data.profile), TASKS[data.task]
-    whole = task.load(data)
-    return Documents(task, profile, whole, limited(whole, profile, data.limit), task.classes(whole))
-
-
-@dataclass(frozen=True)
 class EvaluateOptions:
     """Model"""
 
@@ -182,30 +157,30 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     """
     from tlkit.devices import probe
     from tlkit.evidence.answering import answer, exact_match, refuse_references
-    from tlkit.evidence.tasks import LONGEST_ROW, account, opening_of
-    from tlkit.models import agreed_classes, load_model
+    from tlkit.evidence.tasks import load_documents
+    from tlkit.models import load_model
 
-    documents, device = load_documents(data), probe()
-    task, corpus = documents.task, documents.used
+    profile, device = setup(data.profile), probe()
+    documents = load_documents(data, profile, options.model)
+    task, corpus, classes = documents.task, documents.used, documents.classes
     fields = tuple(filter(None, (options.fields or "").split(",")))
     if options.metric and not task.in_chat or fields and not options.metric:
         raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
     refuse_references(corpus.test if fields else (), fields)
-    documents = replace(documents, classes=agreed_classes(options.model, documents.classes))
-    loaded = load_model(options.model, classes=documents.classes and len(documents.classes))
+    loaded = load_model(options.model, classes=documents.class_count)
     model, tokenizer = loaded.model, loaded.tokenizer
     window = task.window(model, data.context, data.stride)
     device.place(model)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}") as part:
-        result = task.score(model, tokenizer, corpus.test, window, documents.classes, part)
-        measured = task.measure(model, tokenizer, corpus.test, documents.profile, documents.classes, part).figures
+        result = task.score(model, tokenizer, corpus.test, window, classes, part)
+        measured, _ = task.measure(model, tokenizer, corpus.test, profile.answers, classes, part)
         if options.metric:
             part.step(0, 0, f"answering {len(corpus.test)} questions")
-            measured = measured | exact_match(answer(model, tokenizer, corpus.test), fields)
-    counted = account(task, documents.whole, corpus, tokenizer, window["context"] or LONGEST_ROW)
-    lines = [str(loaded), str(counted), f"{corpus.name}: {result}"]
+            measured |= exact_match(answer(model, tokenizer, corpus.test), fields)
+    notes = documents.notes(tokenizer, window["context"])
+    lines = [str(loaded), str(notes["documents"]), f"{corpus.name}: {result}"]
     lines += [f"{name}: {value:.3g}" for name, value in measured.items()]
-    figures = vars(result) | measured | {"corpus": counted} | opening_of(task, tokenizer)
+    figures = vars(result) | measured | {"corpus": notes.pop("documents")} | notes
     return Outcome(figures, "\n".join(lines))
 
 

@@ -9,20 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tlkit.commands import Outcome
-from tlkit.commands.models import MODEL, STRATEGY, DataOptions, Documents, EstimateOptions, load_documents
+from tlkit.commands.models import MODEL, STRATEGY, DataOptions, EstimateOptions
 from tlkit.commands.parsing import refuse_to_replace, write_run_file
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.files import lock_folder, reason_of
 from tlkit.jobs import Job
 from tlkit.options import option, option_fields, same_option
-from tlkit.settings import Plan, TrainingConfig, check_settings_alone
+from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
     from torch import nn
 
     from tlkit import devices, evaluation, examples, strategies, training
-    from tlkit.evidence import expectations
+    from tlkit.evidence import expectations, tasks
 
 RUN_FILE, CHECKPOINTS = "run.yaml", "checkpoints"
 LONGEST_BLOCK = 128  # tokens, where nothing else is said
@@ -95,7 +95,7 @@ class _Run:
     rate_from: str
     expected: "expectations.Expectations"
     device: "devices.Device"
-    documents: Documents
+    documents: "tasks.TaskData"
     report: "strategies.StrategyReport | None" = None
     tokenizer: object = None
     blocks: "examples.Batch | None" = None
@@ -146,6 +146,7 @@ def _settled(options: TrainOptions, data: DataOptions, config: TrainSettings, pl
     from tlkit.devices import probe, settled_precision
     from tlkit.evidence.expectations import expectations_of
     from tlkit.evidence.learning_rates import rate_for
+    from tlkit.evidence.tasks import load_documents
     from tlkit.strategies import check_strategy, dtype_of_weights, load_plugin
 
     load_plugin(options.plugin)
@@ -156,13 +157,14 @@ def _settled(options: TrainOptions, data: DataOptions, config: TrainSettings, pl
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     refuse_to_replace(options.output / RUN_FILE)
-    documents, device = load_documents(data), probe()
+    profile, device = setup(data.profile), probe()
+    documents = load_documents(data, profile, options.model)
     precision = settled_precision(plan.precision, device)
     if options.dtype is None:
         kept = dtype_of_weights(options.strategy, precision if plan.precision == "auto" else "fp32")
         options = replace(options, dtype="bf16" if kept.itemsize == 2 else "fp32")
     plan = Plan(**asdict(plan) | {"precision": precision})
-    data = replace(data, profile=documents.profile.name, corpus=documents.used.name)
+    data = replace(data, profile=profile.name, corpus=documents.used.name)
     return _Run(options, data, config, plan, rate_from, expected, device, documents)
 
 
@@ -171,15 +173,13 @@ def _load(run: _Run) -> None:
     import torch
 
     from tlkit import models, strategies
-    from tlkit.evidence.tasks import LONGEST_ROW
     from tlkit.examples.answers import template_of
     from tlkit.fitting.estimate import DTYPES
     from tlkit.models.parts import longest_input
     from tlkit.training import steps_per_epoch
 
     options, config, documents, task = run.options, run.config, run.documents, run.documents.task
-    classes = models.agreed_classes(options.model, documents.classes)
-    head = {"classes": classes and len(classes), "seed": config.seed}
+    classes, head = documents.classes, {"classes": documents.class_count, "seed": config.seed}
     loaded = models.load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
     if classes is not None:
         loaded.model.config.id2label = dict(enumerate(classes))
@@ -189,10 +189,9 @@ def _load(run: _Run) -> None:
     torch.manual_seed(config.seed)  # an adapter's first values
     run.report = strategies.apply_strategy(loaded.model, options.strategy, **options.strategy_option)
     models.check_save(run.report.model, options.output)
-    run.tokenizer, run.documents = loaded.tokenizer, replace(documents, classes=classes)
+    run.tokenizer = loaded.tokenizer
 
-    usual = task.row or LONGEST_ROW
-    length = options.sequence_length or min(usual, longest_input(run.report.model) or usual)
+    length = options.sequence_length or min(task.row, longest_input(run.report.model) or task.row)
     run.blocks = task.batch(documents.used.train, run.tokenizer, length, classes)
     if config.patience is not None or config.evaluate_every is not None:
         run.validation = task.batch(documents.used.validation, run.tokenizer, length, classes)
@@ -204,13 +203,10 @@ def _load(run: _Run) -> None:
 
 def _describe(run: _Run, length: int) -> None:
     """Every setting of a run by name, and what its result depends on besides."""
-    from tlkit.evidence.tasks import account, opening_of
-
     for group in (run.options, run.data, run.config, run.plan):
         names = [setting.name for setting in option_fields(type(group)) if setting.name not in OF_THIS_CALL]
         run.settings |= {name: getattr(group, name) for name in names}
-    task, whole, used = run.documents.task, run.documents.whole, run.documents.used
-    run.notes = {"documents": account(task, whole, used, run.tokenizer, length)} | opening_of(task, run.tokenizer)
+    run.notes = run.documents.notes(run.tokenizer, length)
     if run.report.doubts:
         run.notes["doubts"] = "; ".join(run.report.doubts)
     run.notes |= {

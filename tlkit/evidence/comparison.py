@@ -10,40 +10,22 @@ from functools import partial
 from pathlib import Path
 
 import pandas as pd
-import torch
-from peft import get_peft_model_state_dict
 
-from tlkit.evaluation import PerplexityResult
+from tlkit.devices import probe
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, now, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
-from tlkit.evidence.learning_rates import (
-    SHORT_STEPS,
-    LearningRate,
-    best_rates,
-    learning_rates_for,
-    read_rates,
-    tune,
-    why_no_rate,
-)
+from tlkit.evidence.learning_rates import LearningRate, find_rates, read_rates
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
-from tlkit.evidence.tasks import TASKS, Measured, opening_of
+from tlkit.evidence.tasks import TASKS
 from tlkit.fitting.fallback import FallbackLog
 from tlkit.jobs import Job, Part
 from tlkit.memory import parse_size
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, load_plugin, sha256_of_own, strategies_named
+from tlkit.strategies import STRATEGIES, StrategyReport, load_plugin, sha256_of_own, strategies_named
 from tlkit.training import TrainingResult
-
-# What a row says of the model before training beside after it: the column, and the figure.
-BEFORE = {
-    "perplexity_before": "perplexity",
-    "perplexity_before_low": "perplexity_low",
-    "perplexity_before_high": "perplexity_high",
-    "general_before": "general",
-}
 
 
 @dataclass(frozen=True)
@@ -102,8 +84,7 @@ def compare(
             training.
     """
     settings = settings or ComparisonSettings()
-    if settings.plugin:
-        load_plugin(settings.plugin)
+    load_plugin(settings.plugin)
     asked = list(TASKS[settings.task].strategies if strategies is None else strategies)
     strategies = strategies_named(asked)
     settings = replace(
@@ -112,57 +93,32 @@ def compare(
         against=settings.against or ("full" if "full" in strategies else next(iter(strategies), "")),
     )
     _refuse(asked, strategies, settings)
-    given = read_rates(settings.learning_rates) if settings.learning_rates else None
+    given = read_rates(settings.learning_rates) if settings.learning_rates else {}
     experiment, base = load_experiment(model, profile, settings)
-    strategies, impossible = allowed(asked, base.model.config, experiment.class_count)
+    strategies, impossible = allowed(asked, base.model.config, experiment.data.class_count)
     if settings.against in impossible:
         raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
     texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
     kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
     finished = kept.read() if kept else {}
-    with Job(shown=progress) as job, job.part("the model before any training") as part:  # on the host
-        scores = {name: experiment.score(base.model, some, part) for name, some in experiment.texts("test").items()}
-        start = _measured(experiment, base.model, scores, None, part)
-    sizes = {"values": 0, "total": sum(parameter.numel() for parameter in base.model.parameters())}
-    untouched = {"strategy": ZERO_SHOT, "seed": 0} | start.tables
-    untouched["row"] = {"strategy": ZERO_SHOT, "seed": None} | _row(start, start, **sizes)
+    with Job(shown=progress) as job, job.part("the model before any training") as part:
+        before, tables = experiment.measure(base.model, "test", probe("cpu"), progress=part)
+    untouched = {"strategy": ZERO_SHOT, "seed": 0, **tables, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
-    rates, reasons = _rates(experiment, strategies, settings, given, kept, progress)
-    planned = [(name, seed) for name in strategies for seed in range(settings.seeds)] + [(CONTROL, 0)]
+    rates, reasons = find_rates(experiment, [*strategies, CONTROL], given, kept, progress)
+    planned = {f"{name}, seed {seed}": (name, seed) for name in strategies for seed in range(settings.seeds)}
+    planned[f"{CONTROL}, seed 0"] = (CONTROL, 0)
     runs = {
-        _name(name, seed): partial(_outcome, experiment, name, seed, rates[name].value, start)
-        for name, seed in planned
-        if name in rates
+        name: partial(_outcome, experiment, strategy, seed, rates[strategy].value, before)
+        for name, (strategy, seed) in planned.items()
+        if strategy in rates
     }
     _refuse_other_rates(finished, runs, rates)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
-    failures = {_name(*run): reasons[run[0]] for run in planned if run[0] in reasons}
+    failures = {name: reasons[strategy] for name, (strategy, _) in planned.items() if strategy in reasons}
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
-    provenance = _provenance(experiment, settings, rates, texts)
-    return _collected([untouched, *outcomes.values()], experiment, rates, impossible, failures, provenance)
-
-
-def _collected(
-    outcomes: list[dict],
-    experiment: Experiment,
-    rates: dict[str, LearningRate],
-    impossible: dict[str, str],
-    failures: dict[str, str],
-    provenance: dict[str, object],
-) -> Comparison:
-    """The tables of all runs; the model before any training is the first of these."""
-    done = [run for run in outcomes if "row" in run]
-    if doubts := {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}:
-        provenance["doubts"] = doubts
-    documents, runs = _rows(done, "documents"), pd.DataFrame([run["row"] for run in done])
-    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    table = summary(runs, pairs, rates, provenance["against"], impossible)
-    table["context"] = table.context.fillna(experiment.context).astype(int)  # what cannot be has none of its own
-    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
-        table[column] = provenance[column]
-    attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, documents, _rows(done, "written"), pairs, attempts, failures, provenance)
+    return _collected(experiment, [untouched, *outcomes.values()], rates, texts, impossible, failures)
 
 
 def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
@@ -181,65 +137,6 @@ def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSetting
         parse_size(settings.device_memory)
 
 
-def _measured(
-    experiment: Experiment,
-    model: torch.nn.Module,
-    scores: dict[str, PerplexityResult],
-    log: FallbackLog | None,
-    progress: Part,
-) -> Measured:
-    """All that is said of a model, before or after training: figures, and what it did with each document.
-
-    Args:
-        scores: on the test texts of the experiment.
-        log: gets what fails, and what is done with less, where the experiment has a fallback.
-    """
-
-    def measure(rows: int) -> Measured:
-        return experiment.measure(model, experiment.corpus.test, progress)
-
-    of_task, test = experiment.evaluate(measure, model, rows=1, log=log), scores["corpus"]
-    figures = {
-        "perplexity": test.perplexity,
-        "perplexity_low": test.low,
-        "perplexity_high": test.high,
-        "bits_per_byte": test.bits_per_byte,
-        "context": test.context,  # less where a learned prompt takes up a part of it
-        "general": scores["general"].perplexity if "general" in scores else math.nan,
-    }
-    documents = {"nats": list(test.document_nats), "tokens": list(test.document_tokens)}
-    documents = {"document": list(range(test.documents))} | documents
-    figures |= of_task.figures | {"file_bytes": saved_bytes(model)}
-    return Measured(figures, {"documents": documents} | of_task.tables)
-
-
-def saved_bytes(model: torch.nn.Module) -> int:
-    """Count the bytes of the weights that `save_model` would write: the adapter's, or the model's, tied ones once."""
-    tensors = model.state_dict(keep_vars=True)
-    if hasattr(model, "peft_config"):
-        tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
-    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
-
-
-def _rates(
-    experiment: Experiment,
-    strategies: list[str],
-    settings: ComparisonSettings,
-    given: dict[str, float] | None,
-    kept: FinishedRuns | None,
-    progress: bool,
-) -> tuple[dict[str, LearningRate], dict[str, str]]:
-    """A rate for each strategy and the control, from a short sweep where none is known; and why one has none."""
-    wanted = [*strategies, CONTROL]
-    rates = {} if settings.tune else learning_rates_for(experiment.model, wanted, experiment.settings, given)
-    missing = [name for name in wanted if name not in rates]
-    if not missing:
-        return rates, {}
-    record = tune(experiment, missing, kept=kept, progress=progress)
-    rates |= best_rates(record, f"short sweep of {min(experiment.steps, SHORT_STEPS)} steps in this run")
-    return rates, {name: why_no_rate(record, name) for name in missing if name not in rates}
-
-
 def _refuse_other_rates(finished: dict[str, dict], runs: Iterable[str], rates: dict[str, LearningRate]) -> None:
     """A run that is finished is used again only at the rate of today."""
     for name in runs:
@@ -251,52 +148,68 @@ def _refuse_other_rates(finished: dict[str, dict], runs: Iterable[str], rates: d
             )
 
 
-def _name(strategy: str, seed: int) -> str:
-    return f"{strategy}, seed {seed}"
-
-
 def _outcome(
-    experiment: Experiment, strategy: str, seed: int, rate: float, start: Measured, progress: Part
+    experiment: Experiment, strategy: str, seed: int, rate: float, before: dict[str, float], progress: Part
 ) -> dict[str, object]:
     """A run as it is kept: its row and documents or its traceback, and what it tried."""
-    log, run = FallbackLog(), {"strategy": strategy, "seed": seed}
-    config, outcome = replace(experiment.config, learning_rate=rate, seed=seed), dict(run)
+    log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
+    config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
-        report, result, scores = run_strategy(
-            experiment, strategy, config, experiment.texts("test"), log=log, progress=progress
-        )
-        end = _measured(experiment, report.model, scores, log, progress)
-        sizes = {"values": report.trainable_values, "total": report.total_values}
-        outcome["row"] = run | _row(start, end, **sizes, rate=rate, result=result)
+        report, result, figures, tables = run_strategy(experiment, strategy, config, "test", log=log, progress=progress)
+        outcome["row"] = _row(strategy, seed, before, figures, report, rate, result)
         outcome["doubts"] = list(report.doubts)
-        outcome |= end.tables
+        outcome |= tables
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         outcome["failure"] = traceback.format_exc()
     return outcome | {"attempts": log.table.to_dict("records")}
 
 
 def _row(
-    before: Measured,
-    after: Measured,
-    *,
-    values: int,
-    total: int,
+    strategy: str,
+    seed: int | None,
+    before: dict[str, float],
+    figures: dict[str, float],
+    report: StrategyReport | None = None,
     rate: float = math.nan,
     result: TrainingResult | None = None,
 ) -> dict[str, object]:
-    """The row of one run; without a result, that of the model before any training."""
+    """The row of one run; without a report and a result, that of the model before any training."""
     return {
+        "strategy": strategy,
+        "seed": seed,
         "learning_rate": rate,
-        "trainable_values": values,
-        "trainable_percent": 100 * values / total,
-        **{column: before.figures[figure] for column, figure in BEFORE.items()},
-        **after.figures,
+        "trainable_values": report.trainable_values if report else 0,
+        "trainable_percent": report.percent if report else 0.0,
+        "perplexity_before": before["perplexity"],
+        "general_before": before["general"],
+        **figures,
         "seconds": result.seconds if result else 0.0,
         "tokens_per_second": result.tokens_per_second if result else math.nan,
         "samples_per_second": result.samples_per_second if result else math.nan,
         "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
         "date": now(),
     }
+
+
+def _collected(
+    experiment: Experiment,
+    outcomes: list[dict],
+    rates: dict[str, LearningRate],
+    texts: dict[str, str | None],
+    impossible: dict[str, str],
+    failures: dict[str, str],
+) -> Comparison:
+    """The tables of all runs, the first of which is the model before any training."""
+    done = [run for run in outcomes if "row" in run]
+    documents, runs = _rows(done, "documents"), pd.DataFrame([run["row"] for run in done])
+    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+    provenance = _provenance(experiment, rates, texts, done)
+    table = summary(runs, pairs, rates, provenance["against"], impossible)
+    table["context"] = table.context.fillna(provenance["context"]).astype(int)  # what cannot be has none of its own
+    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
+        table[column] = provenance[column]
+    attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
+    return Comparison(table, runs, documents, _rows(done, "written"), pairs, attempts, failures, provenance)
 
 
 def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
@@ -349,30 +262,26 @@ def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
 
 
 def _provenance(
-    experiment: Experiment,
-    settings: ComparisonSettings,
-    rates: dict[str, LearningRate],
-    texts: dict[str, str | None],
+    experiment: Experiment, rates: dict[str, LearningRate], texts: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
-    plugins = {name: digest for name, digest in texts.items() if digest}
-    strategies = [name for name in texts if name != CONTROL]
+    """All that the numbers depend on, the command that makes them again, and what is to be doubted."""
+    options, classes = experiment.options, experiment.data.class_count
+    own = {name: digest for name, digest in texts.items() if digest}
+    doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}
+    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
+    strategies = ",".join(name for name in texts if name != CONTROL)
+    named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", strategies]
+    words = replace(options, corpus=experiment.data.used.name).options()
     return {
         **experiment.provenance,
-        "documents": str(experiment.account),
-        **opening_of(experiment.task, experiment.tokenizer),
-        "seeds": settings.seeds,
-        "against": settings.against,
-        **({} if experiment.class_count is None else {"classes": experiment.class_count}),
+        **experiment.notes,
+        "documents": str(experiment.notes["documents"]),
+        "seeds": options.seeds,
+        "against": options.against,
+        **({} if classes is None else {"classes": classes}),
         "frozen_prefix": "where there is one, computed " + ("once" if experiment.keeps_prefix else "in every pass"),
-        **({"strategy_sha256": plugins} if plugins else {}),
+        **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
-        "command": _command(experiment, settings, strategies),
+        "command": shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *words]),
+        **({"doubts": doubts} if doubts else {}),
     }
-
-
-def _command(experiment: Experiment, settings: ComparisonSettings, strategies: list[str]) -> str:
-    """What a shell has to be told for the same runs."""
-    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
-    named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", ",".join(strategies)]
-    options = replace(settings, corpus=experiment.corpus.name).options()
-    return shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *options])

@@ -1,4 +1,4 @@
-"""What all runs of a comparison or a search have in common, and how one of them is carried out."""
+"""What all runs of a comparison or a search have in common, and how one of them is carried out and measured."""
 
 import datetime
 import math
@@ -6,25 +6,24 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
 from importlib.metadata import version
-from typing import TypeVar
 
 import torch
 import transformers
+from peft import get_peft_model_state_dict
 from transformers import PretrainedConfig
 
 from tlkit.checkpoints import hash_of
 from tlkit.corpus import Corpus
 from tlkit.devices import Device, probe, settled_precision
-from tlkit.evaluation import WINDOW, PerplexityResult
+from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.tasks import LONGEST_ROW, TASKS, Account, Measured, Task, account, limited
+from tlkit.evidence.tasks import TaskData, Window, load_documents
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
 from tlkit.jobs import SILENT, Part
 from tlkit.memory import VirtualDevice, virtual_device
-from tlkit.models import LoadedModel, agreed_classes, chosen_model, load_model, meta_model
+from tlkit.models import LoadedModel, load_model, meta_model
 from tlkit.models.parts import longest_input
 from tlkit.models.prefix import LIMIT, NoFrozenPrefix, cached_prefix
 from tlkit.names import CONTROL
@@ -32,51 +31,42 @@ from tlkit.settings import Plan, Profile, TrainingConfig
 from tlkit.strategies import StrategyReport, apply_strategy, dtype_of_weights, strategies_named
 from tlkit.training import TrainingResult, total_steps, train
 
-T = TypeVar("T")
-
 
 @dataclass(frozen=True)
 class Experiment:
-    """Model, task, texts, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
+    """Model, documents, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
 
-    task: Task
+    options: ComparisonSettings  # as they were given
+    profile: Profile
     model: str
     tokenizer: object
-    profile: Profile
-    whole: Corpus  # all its documents; `corpus` has those of the profile
-    corpus: Corpus
-    general: Corpus
-    blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
-    classes: tuple[str, ...] | None  # their names, where the task has some
-    account: Account  # what became of the documents
-    batch_size: int
-    precision: str  # of the arithmetic: fp32 or bf16
-    context: int
-    stride: int
-    device_memory: str | None  # of a virtual card
-    fallback: bool
     weights_sha256: str
-    text_sha256: str
+    data: TaskData
+    notes: dict[str, object]  # on the documents
+    general: Corpus  # by which forgetting is seen; empty where the task has none
+    blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
+    window: Window  # in scoring
+    precision: str  # of the arithmetic: fp32 or bf16
 
     @property
     def settings(self) -> dict[str, object]:
         """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
+        options, data, device = self.options, self.data, self.device()
         return {
-            **({} if self.task.name == "text" else {"task": self.task.name}),
+            **({} if options.task == "text" else {"task": options.task}),
             "weights_sha256": self.weights_sha256,
-            "corpus": self.corpus.name,
-            "corpus_sha256": self.whole.sha256,
-            "text_sha256": self.text_sha256,
+            "corpus": data.used.name,
+            "corpus_sha256": data.whole.sha256,
+            "text_sha256": hash_of(tensors_in(self.blocks)),
             "profile": self.profile.name,
-            "train_documents": len(self.corpus.train),
-            "test_documents": len(self.corpus.test),
+            "train_documents": len(data.used.train),
+            "test_documents": len(data.used.test),
             "epochs": self.profile.epochs,
             "block_size": self.blocks.shape[1],
-            "batch_size": self.batch_size,
-            "context": self.context,
-            "stride": self.stride,
-            "device": self.device().name if self.device_memory else self.device().kind,
-            "fallback": self.fallback,
+            "batch_size": options.batch_size,
+            **self.window,
+            "device": device.name if options.device_memory else device.kind,
+            "fallback": options.fallback,
             **({} if self.precision == "fp32" else {"precision": self.precision}),
             "torch": torch.__version__,
             "transformers": transformers.__version__,
@@ -90,21 +80,16 @@ class Experiment:
         return {
             "model": self.model,
             **self.settings,
-            "device": device.name if self.device_memory else f"{device.kind}: {device.name}",
+            "device": device.name if self.options.device_memory else f"{device.kind}: {device.name}",
             "precision": self.precision,
             "date": now(),
             "python": platform.python_version(),
         }
 
     @property
-    def class_count(self) -> int | None:
-        """How many classes there are; None for a language model."""
-        return None if self.classes is None else len(self.classes)
-
-    @property
     def config(self) -> TrainingConfig:
         """What every run trains towards, but for its rate and seed."""
-        return TrainingConfig(epochs=self.profile.epochs, batch_size=self.batch_size)
+        return TrainingConfig(epochs=self.profile.epochs, batch_size=self.options.batch_size)
 
     @property
     def steps(self) -> int:
@@ -114,43 +99,70 @@ class Experiment:
     @property
     def keeps_prefix(self) -> bool:
         """Whether a frozen prefix is computed once: not where memory is what is tried out."""
-        return not (self.fallback or self.device_memory)
-
-    def texts(self, split: str) -> dict[str, tuple[object, ...]]:
-        """What a model is scored on: documents of the corpus, and the general ones where there are some."""
-        texts = {name: getattr(getattr(self, name), split) for name in ("corpus", "general")}
-        return {name: documents for name, documents in texts.items() if documents}
-
-    def score(
-        self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part, batch_size: int = 8
-    ) -> PerplexityResult:
-        """How well a model does on documents of the task, so many rows at a time."""
-        # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
-        context = min(self.context, longest_input(model) or self.context)
-        window = {"context": context, "stride": min(self.stride, context), "batch_size": batch_size}
-        return self.task.score(model, self.tokenizer, documents, window, self.classes, progress)
-
-    def measure(self, model: torch.nn.Module, documents: tuple[object, ...], progress: Part) -> Measured:
-        """What the task measures beside."""
-        return self.task.measure(model, self.tokenizer, documents, self.profile, self.classes, progress)
-
-    def evaluate(
-        self,
-        action: Callable[[int], T],
-        model: torch.nn.Module,
-        *,
-        rows: int = 8,
-        device: Device | VirtualDevice | None = None,
-        log: FallbackLog | None = None,
-    ) -> T:
-        """What `action` returns for so many rows at a time; with fallback, for fewer where memory runs out."""
-        if not self.fallback:
-            return action(rows)
-        return evaluate_with_fallback(action, model, batch_size=rows, device=device, log=log)
+        return not (self.options.fallback or self.options.device_memory)
 
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
-        return _device(self.device_memory)
+        return _device(self.options)
+
+    def score(
+        self, model: torch.nn.Module, documents: tuple[object, ...], rows: int = 8, progress: Part = SILENT
+    ) -> PerplexityResult:
+        """How well a model does on documents of the task, so many rows at a time."""
+        # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
+        context = min(self.window["context"], longest_input(model) or self.window["context"])
+        window = {"context": context, "stride": min(self.window["stride"], context), "batch_size": rows}
+        return self.data.task.score(model, self.tokenizer, documents, window, self.data.classes, progress)
+
+    def measure(
+        self,
+        model: torch.nn.Module,
+        split: str,
+        device: Device | VirtualDevice,
+        *,
+        log: FallbackLog | None = None,
+        progress: Part = SILENT,
+    ) -> tuple[dict[str, float], dict[str, object]]:
+        """All that is said of a model on a split of the documents.
+
+        Returns:
+            Figures by name; and by name the tables of what it did with each document, and of what it wrote.
+        """
+        documents, general = getattr(self.data.used, split), getattr(self.general, split)
+
+        def evaluated(action: Callable[[int], object], rows: int = 8):
+            """With fallback for fewer rows at a time, where memory runs out."""
+            if not self.options.fallback:
+                return action(rows)
+            return evaluate_with_fallback(action, model, batch_size=rows, device=device, log=log)
+
+        def measured(_: int) -> tuple[dict[str, float], list[dict]]:
+            asked = (model, self.tokenizer, documents, self.profile.answers, self.data.classes, progress)
+            return self.data.task.measure(*asked)
+
+        score = evaluated(lambda rows: self.score(model, documents, rows, progress))
+        forgotten = evaluated(lambda rows: self.score(model, general, rows, progress)) if general else None
+        of_task, written = evaluated(measured, rows=1)
+        figures = {
+            "perplexity": score.perplexity,
+            "perplexity_low": score.low,
+            "perplexity_high": score.high,
+            "bits_per_byte": score.bits_per_byte,
+            "context": score.context,  # less where a learned prompt takes up a part of it
+            "general": forgotten.perplexity if forgotten else math.nan,
+            **of_task,
+            "file_bytes": saved_bytes(model),
+        }
+        by_document = {"nats": list(score.document_nats), "tokens": list(score.document_tokens)}
+        return figures, {"documents": {"document": list(range(score.documents))} | by_document, "written": written}
+
+
+def saved_bytes(model: torch.nn.Module) -> int:
+    """Count the bytes of the weights that `save_model` would write: the adapter's, or the model's, tied ones once."""
+    tensors = model.state_dict(keep_vars=True)
+    if hasattr(model, "peft_config"):
+        tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
+    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
 
 
 def now() -> str:
@@ -158,53 +170,38 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
-def _device(memory: str | None) -> Device | VirtualDevice:
-    return virtual_device(memory=memory) if memory else probe()
+def _device(options: ComparisonSettings) -> Device | VirtualDevice:
+    return virtual_device(memory=options.device_memory) if options.device_memory else probe()
 
 
-def load_experiment(
-    model: str | None, profile: Profile, settings: ComparisonSettings
-) -> tuple[Experiment, LoadedModel]:
+def load_experiment(model: str | None, profile: Profile, options: ComparisonSettings) -> tuple[Experiment, LoadedModel]:
     """Load model and texts once, and settle what was left open; the model is as before any training, on the host."""
-    task = TASKS[settings.task]
-    whole, general = task.load(settings), task.general().limited(test=profile.test_passages)
-    corpus, classes = limited(whole, profile, settings.limit), agreed_classes(model, task.classes(whole))
-    base = load_model(chosen_model(model), classes=classes and len(classes))
+    data = load_documents(options, profile, model)
+    task, base = data.task, load_model(model, classes=data.class_count)
     if hasattr(base.model, "peft_config"):
         raise ValueError(
             f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
             f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
         )
     limit = longest_input(base.model)
-    row = task.row or LONGEST_ROW
-    block_size = min(row, limit or row) if settings.block_size is None else settings.block_size
-    window = WINDOW if task.row else LONGEST_ROW  # answers and texts with classes are scored whole
-    context = min(window, limit or window) if settings.context is None else settings.context
-    stride = context if settings.stride is None else settings.stride
-    if not 1 <= stride <= context:
-        raise ValueError(f"stride={stride}: expected 1 to context={context}, or tokens would be skipped")
-    if limit is not None and block_size > limit:
-        raise ValueError(f"block_size={block_size}: {base.name} reads at most {limit} tokens")
-    blocks = task.batch(corpus.train, base.tokenizer, block_size, classes)
+    row = options.block_size or min(task.row, limit or task.row)
+    if limit is not None and row > limit:
+        raise ValueError(f"block_size={row}: {base.name} reads at most {limit} tokens")
+    window = task.window(base.model, options.context, options.stride)
+    if window["stride"] > window["context"]:
+        raise ValueError(f"stride={window['stride']}: expected 1 to context={window['context']}")
     experiment = Experiment(
-        task=task,
+        options=options,
+        profile=profile,
         model=base.name,
         tokenizer=base.tokenizer,
-        profile=profile,
-        whole=whole,
-        corpus=corpus,
-        general=general,
-        blocks=blocks,
-        classes=classes,
-        account=account(task, whole, corpus, base.tokenizer, block_size),
-        batch_size=settings.batch_size,
-        precision=settled_precision(settings.precision, _device(settings.device_memory)),
-        context=context,
-        stride=stride,
-        device_memory=settings.device_memory,
-        fallback=settings.fallback,
         weights_sha256=hash_of(base.model.parameters()),
-        text_sha256=hash_of(tensors_in(blocks)),
+        data=data,
+        notes=data.notes(base.tokenizer, row),
+        general=task.general().limited(test=profile.test_passages),
+        blocks=task.batch(data.used.train, base.tokenizer, row, data.classes),
+        window=window,
+        precision=settled_precision(options.precision, _device(options)),
     )
     return experiment, base
 
@@ -258,38 +255,33 @@ def run_strategy(
     experiment: Experiment,
     strategy: str,
     config: TrainingConfig,
-    texts: dict[str, tuple[object, ...]],
+    split: str,
     *,
     log: FallbackLog | None = None,
     progress: Part = SILENT,
-) -> tuple[StrategyReport, TrainingResult, dict[str, PerplexityResult]]:
-    """Train a freshly loaded model by one strategy, and score it.
+) -> tuple[StrategyReport, TrainingResult, dict[str, float], dict[str, object]]:
+    """Train a freshly loaded model by one strategy, and measure it on a split, as `Experiment.measure` does.
 
     Where the strategy leaves the lowest blocks as they are, they are computed once for each block of text
     (`cached_prefix`); the losses are the same up to rounding, and a step takes less time and memory.
 
     Args:
-        texts: documents to score, by a name of yours.
-        log: notes what was tried where memory ran out; with `experiment.fallback` only.
+        log: notes what was tried where memory ran out, in an experiment with fallback.
     """
     blocks = experiment.blocks
     dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
-    head = {"classes": experiment.class_count} if experiment.classes else {}
-    report, _ = load_with_strategy(strategy, model=experiment.model, seed=config.seed, dtype=dtype, **head)
-    model, device, log = report.model, experiment.device(), FallbackLog() if log is None else log
+    fresh = {"model": experiment.model, "seed": config.seed, "classes": experiment.data.class_count, "dtype": dtype}
+    report, _ = load_with_strategy(strategy, **fresh)
+    model, device = report.model, experiment.device()
     how = {"plan": plan, "groups": report.groups, "progress": progress}
-    if experiment.fallback:
+    if experiment.options.fallback:
         result, _ = train_with_fallback(model, blocks, config, device=device, log=log, **how)
     else:
         with device.counting():
             device.place(model)
             with _prefix_kept(experiment, model, config):
                 result = train(model, blocks, config, **how)
-    scores = {}
-    for name, documents in texts.items():
-        score = partial(experiment.score, model, documents, progress)
-        scores[name] = experiment.evaluate(score, model, device=device, log=log)
-    return report, result, scores
+    return report, result, *experiment.measure(model, split, device, log=log, progress=progress)
 
 
 @contextmanager

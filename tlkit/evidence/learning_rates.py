@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 
 import pandas as pd
 
@@ -153,39 +154,64 @@ def read_rates(given: str) -> dict[str, float]:
     return rates
 
 
+def find_rates(
+    experiment: Experiment,
+    strategies: list[str],
+    given: Mapping[str, float],
+    kept: FinishedRuns | None = None,
+    progress: bool = False,
+) -> tuple[dict[str, LearningRate], dict[str, str]]:
+    """A rate for each strategy, from a short search where none is known, which says first what it costs.
+
+    Returns:
+        The rates, and why a strategy has none.
+    """
+    rates = {}
+    if not experiment.options.tune:
+        rates = learning_rates_for(experiment.model, strategies, experiment.settings, given)
+    missing = [name for name in strategies if name not in rates]
+    if not missing:
+        return rates, {}
+    steps = min(experiment.steps, SHORT_STEPS)
+    print(
+        f"No tuned learning rates for {', '.join(missing)} on {experiment.model} with {experiment.data.used.name}: "
+        f"a short sweep on validation text comes first, about {len(missing) * BUDGET} runs of {steps} steps. Learning "
+        "rates that are given (--learning-rates) save it.",
+        file=sys.stderr,
+        flush=True,
+    )
+    short = replace(experiment.config, epochs=experiment.config.epochs * steps / experiment.steps)
+    record = tune(experiment, missing, short, kept=kept, progress=progress)
+    rates |= best_rates(record, f"short sweep of {steps} steps in this run")
+    return rates, {name: why_no_rate(record, name) for name in missing if name not in rates}
+
+
 def tune(
     experiment: Experiment,
     strategies: list[str],
+    config: TrainingConfig,
     *,
+    seeds: int = 1,
     kept: FinishedRuns | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Search for the learning rates of one model in short runs on validation text, and say first what it costs.
+    """Search for the learning rate of each strategy on validation text.
 
     Args:
+        config: of each run, but for its rate and seed.
         kept: where finished runs are kept and found again; the record is written there as `rates.csv`.
 
     Returns:
         The record, for `best_rates`; a run that was not possible says why in the column `error`.
     """
-    steps, count = min(experiment.steps, SHORT_STEPS), len(strategies) * BUDGET
-    print(
-        f"No tuned learning rates for {', '.join(strategies)} on {experiment.model} with {experiment.corpus.name}: "
-        f"a short sweep on validation text comes first, about {count} runs of {steps} steps. Learning rates that are "
-        "given (--learning-rates) save it.",
-        file=sys.stderr,
-        flush=True,
-    )
-    short = replace(experiment.config, epochs=experiment.config.epochs * steps / experiment.steps)
     record = pd.DataFrame(columns=["strategy", "learning_rate", "validation_perplexity", "error"])
-    with Job(count, shown=progress) as job:
+    with Job(len(strategies) * BUDGET * seeds, shown=progress) as job:
         while wanted := next_rates(record, strategies):
-            trials = {
-                f"{strategy}, learning rate {rate:g}": partial(
-                    run_trial, experiment, strategy, replace(short, learning_rate=rate)
-                )
-                for strategy, rate in wanted.items()
-            }
+            trials = {}
+            for (strategy, rate), seed in product(wanted.items(), range(seeds)):
+                trial = replace(config, learning_rate=rate, seed=seed)
+                name = f"{strategy}, learning rate {rate:g}, seed {seed}"
+                trials[name] = partial(run_trial, experiment, strategy, trial)
             record = pd.DataFrame([*record.to_dict("records"), *run_all(trials, job, kept).values()])
     if kept:
         with kept.claimed("rates") as ours:  # of several processes that have the same record, one writes it
@@ -243,13 +269,16 @@ def run_trial(
     It has perplexity on the corpus and on general text, the loss of the last steps in nats a token, and what the task
     measures beside. A run that diverges scores infinity, and one that cannot run says why in `error`.
     """
-    scores, error, texts = dict.fromkeys(SCORES, math.inf), None, experiment.texts("validation")
+    scores, error = dict.fromkeys(SCORES, math.inf), None
     try:
-        report, result, by_text = run_strategy(experiment, strategy, config, texts, progress=progress)
-        general = by_text["general"].perplexity if "general" in by_text else math.nan
+        _, result, figures, _ = run_strategy(experiment, strategy, config, "validation", progress=progress)
         last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
-        measured = experiment.measure(report.model, experiment.corpus.validation, progress).figures
-        scores = dict(zip(SCORES, (by_text["corpus"].perplexity, general, last), strict=True)) | measured
+        scores = {
+            "validation_perplexity": figures.pop("perplexity"),
+            "general_perplexity": figures.pop("general"),
+            "training_loss": last,
+            **figures,
+        }
     except FloatingPointError:
         pass  # a rate that is too high is a finding, and infinity is its name
     except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running

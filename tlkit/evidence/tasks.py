@@ -6,13 +6,12 @@ else is one and the same: strategies, rates, seeds, intervals, tables.
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-import pandas as pd
 import torch
 
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
-from tlkit.evaluation import PerplexityResult, class_logits, perplexity, score_examples
+from tlkit.evaluation import WINDOW, PerplexityResult, class_logits, perplexity, score_examples
 from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.examples import Batch, Examples
@@ -20,6 +19,7 @@ from tlkit.examples.answers import answer_examples, short_enough
 from tlkit.examples.conversations import load_conversations
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
 from tlkit.jobs import Part
+from tlkit.models import agreed_classes
 from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
 
@@ -28,15 +28,8 @@ TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
 DRAWS = 1000  # of texts, for the interval of balanced accuracy
 Documents = Sequence[object]
 Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
-Window = dict[str, int | None]  # `context`, `stride` and perhaps `batch_size`
-
-
-@dataclass(frozen=True)
-class Measured:
-    """What a model can do: figures by name, and tables of what they are made of (columns, or rows), by name."""
-
-    figures: dict[str, float] = field(default_factory=dict)
-    tables: dict[str, object] = field(default_factory=dict)
+Window = dict[str, int]  # `context`, `stride` and perhaps `batch_size`
+Measured = tuple[dict[str, float], list[dict]]  # figures by name, and a row for each answer that was written
 
 
 class Task:
@@ -44,7 +37,8 @@ class Task:
 
     name = "text"
     in_chat = False  # whether a model is asked in its chat template, and used with it
-    row: int | None = 128  # tokens of a row in training; None: the longest that the model reads, up to `LONGEST_ROW`
+    row = 128  # tokens of a row in training, or fewer if the model reads fewer
+    context = WINDOW  # tokens of a window in scoring, likewise
     strategies = ("classic",)  # that are compared where none are named
 
     def load(self, settings: DataSettings) -> Corpus:
@@ -68,10 +62,9 @@ class Task:
         return 0
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> Window:
-        """What `score` is to be given for tokens that were asked for; answers and texts with classes are read whole."""
-        if self.row is None and context is None:
-            context = min(LONGEST_ROW, longest_input(model) or LONGEST_ROW)
-        return {"context": context, "stride": stride}
+        """The window of `score`: what was asked for, else as many tokens as the task and the model allow."""
+        context = context or min(self.context, longest_input(model) or self.context)
+        return {"context": context, "stride": stride or context}
 
     def score(
         self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
@@ -80,17 +73,17 @@ class Task:
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
     def measure(
-        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
+        self, model, tokenizer, documents: Documents, answers: int | None, classes: Classes, progress: Part
     ) -> Measured:
-        """What else is to be known of a model."""
-        return Measured()
+        """What else is to be known of a model, which writes so many answers at most where the task is to answer."""
+        return {}, []
 
 
 class AnswerTask(Task):
     """Conversations, of which the answers are learned; or all, questions included. What is scored is the same."""
 
     in_chat = True
-    row = None
+    row = context = LONGEST_ROW  # conversations are read whole
 
     def __init__(self, name: str, learn: str) -> None:
         self.name, self.learn = name, learn
@@ -101,29 +94,25 @@ class AnswerTask(Task):
     def general(self) -> Corpus:
         return load_conversations("general")
 
-    def batch(self, documents: Documents, tokenizer, length: int, classes: None) -> Batch:
+    def batch(self, documents: Documents, tokenizer, length: int, classes: None) -> Examples:
         return _answers(documents, tokenizer, length, self.learn)
 
     def longer(self, documents: Documents, tokenizer, row: int) -> int:
         return len(short_enough(documents, tokenizer, row)[1])
 
-    def score(
-        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
-    ) -> PerplexityResult:
+    def score(self, model, tokenizer, documents, window, classes, progress) -> PerplexityResult:
         examples, rows = _answers(documents, tokenizer, window["context"]), window.get("batch_size", 8)
         return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
 
-    def measure(
-        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
-    ) -> Measured:
-        """As many answers as the profile says, the likeliest ones and then sampled ones."""
-        asked, figures, tables = spread_out(documents, profile.answers), {}, []
+    def measure(self, model, tokenizer, documents, answers, classes, progress) -> Measured:
+        """The likeliest answers, and then sampled ones to the same questions."""
+        asked, figures, written = spread_out(documents, answers), {}, []
         for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
             progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
-            answers = answer(model, tokenizer, asked, temperature=temperature)
-            figures |= {f"{prefix}{name}": value for name, value in summary(answers).items()}
-            tables.append(answers.drop(columns="reference").assign(sampled=bool(prefix)))
-        return Measured(figures, {"written": pd.concat(tables).to_dict("records")} if tables else {})
+            table = answer(model, tokenizer, asked, temperature=temperature)
+            figures |= {f"{prefix}{name}": value for name, value in summary(table).items()}
+            written += table.drop(columns="reference").assign(sampled=bool(prefix)).to_dict("records")
+        return figures, written
 
 
 def spread_out(documents: Documents, most: int | None) -> Documents:
@@ -150,7 +139,7 @@ class ClassTask(Task):
     """Texts with labels, which a classifier learns to tell."""
 
     name = "classify"
-    row = None
+    row = context = LONGEST_ROW
     strategies = ("linear_probe", "classic")
 
     def load(self, settings: DataSettings) -> Corpus:
@@ -162,26 +151,22 @@ class ClassTask(Task):
     def classes(self, corpus: Corpus) -> tuple[str, ...]:
         return class_names(corpus.train)
 
-    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Batch:
+    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Examples:
         return class_examples(documents, tokenizer, classes, length=length)
 
     def longer(self, documents: Documents, tokenizer, row: int) -> int:
         ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
         return sum(len(one) > row for one in ids)
 
-    def score(
-        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
-    ) -> PerplexityResult:
+    def score(self, model, tokenizer, documents, window, classes, progress) -> PerplexityResult:
         examples = self.batch(documents, tokenizer, window["context"], classes)
         return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
 
-    def measure(
-        self, model, tokenizer, documents: Documents, profile: Profile, classes: Classes, progress: Part
-    ) -> Measured:
+    def measure(self, model, tokenizer, documents, answers, classes, progress) -> Measured:
         examples = self.batch(documents, tokenizer, LONGEST_ROW, classes)
         predicted = class_logits(model, examples, progress=progress).argmax(1)
         ends = ("balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high")
-        return Measured(dict(zip(ends, balanced_accuracy(predicted, examples.labels), strict=True)))
+        return dict(zip(ends, balanced_accuracy(predicted, examples.labels), strict=True)), []
 
 
 TASKS: dict[str, Task] = {
@@ -198,22 +183,60 @@ def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
     return named | {"ignore_keys": tuple(filter(None, (settings.ignore_keys or "").split(",")))}
 
 
-def limited(whole: Corpus, profile: Profile, limit: int | None) -> Corpus:
-    """What of a corpus is used: of a bundled one as much as the profile says, of a reader's own text all.
+@dataclass(frozen=True)
+class TaskData:
+    """The documents of a task: all of a corpus, and what of it is used; of labelled ones the names of their classes."""
+
+    task: Task
+    whole: Corpus
+    used: Corpus
+    classes: Classes
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes there are; None for a language model."""
+        return None if self.classes is None else len(self.classes)
+
+    def notes(self, tokenizer, row: int) -> dict[str, object]:
+        """What is to be kept with a score: what became of the documents, and what opens each that is running text."""
+        sizes = {split: len(getattr(self.used, split)) for split in SPLITS}
+        there = sum(len(getattr(self.whole, split)) for split in SPLITS)
+        account = Account(
+            found=there + self.whole.duplicates + self.whole.empty,
+            duplicates=self.whole.duplicates,
+            empty=self.whole.empty,
+            beyond_limit=there - sum(sizes.values()),
+            longer=sum(self.task.longer(getattr(self.used, split), tokenizer, row) for split in SPLITS),
+            row=row,
+            longer_are="left out" if self.task.in_chat else "cut",
+            **sizes,
+        )
+        if self.task.name != "text":
+            return {"documents": account}
+        opening = "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))
+        return {"documents": account, "documents_open_with": opening}
+
+
+def load_documents(settings: DataSettings, profile: Profile, model: str | None = None) -> TaskData:
+    """Read a task's corpus, of which a limit, or for a bundled one the profile, says how much is used.
 
     Args:
-        limit: documents of each split, where that is said.
+        model: that is to tell classes apart; where it names its own, they are in its order.
     """
-    if limit is not None:
-        return whole.limited(limit, limit)
-    return whole.limited(profile.train_passages, profile.test_passages) if whole.name in NAMED else whole
+    task = TASKS[settings.task]
+    whole = used = task.load(settings)
+    if settings.limit is not None:
+        used = whole.limited(settings.limit, settings.limit)
+    elif whole.name in NAMED:
+        used = whole.limited(profile.train_passages, profile.test_passages)
+    return TaskData(task, whole, used, agreed_classes(model, task.classes(whole)))
 
 
 @dataclass(frozen=True)
 class Account:
-    """What became of the documents of a corpus; the numbers add up to `found`.
+    """What became of the documents of a corpus: `found` is the sum of the six numbers below it.
 
-    `longer` of those that are used have more tokens than a `row`, and are left out of training or cut.
+    `longer` of those that are used have more tokens than a `row`.
     """
 
     found: int
@@ -228,38 +251,15 @@ class Account:
     longer_are: str
 
     def __str__(self) -> str:
-        reasons = (
-            (self.duplicates, "there twice"),
-            (self.empty, "empty"),
-            (self.beyond_limit, "beyond the limit or the profile"),
-        )
-        out = ", ".join(f"{count:,} {reason}" for count, reason in reasons if count)
+        reasons = {
+            "there twice": self.duplicates,
+            "empty": self.empty,
+            "beyond the limit or the profile": self.beyond_limit,
+        }
+        out = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
         used = f"{self.train:,} to train on, {self.validation:,} to choose by, {self.test:,} to score"
         long = f"; {self.longer:,} of these are longer than {self.row:,} tokens and are {self.longer_are}"
         return f"{self.found:,} documents found{': ' * bool(out)}{out}; used: {used}{long * bool(self.longer)}"
-
-
-def account(task: Task, whole: Corpus, used: Corpus, tokenizer, row: int) -> Account:
-    """Count what is used of a corpus by a task, where a row has so many tokens at most, and what is not."""
-    sizes = {split: len(getattr(used, split)) for split in SPLITS}
-    there = sum(len(getattr(whole, split)) for split in SPLITS)
-    return Account(
-        found=there + whole.duplicates + whole.empty,
-        duplicates=whole.duplicates,
-        empty=whole.empty,
-        beyond_limit=there - sum(sizes.values()),
-        longer=sum(task.longer(getattr(used, split), tokenizer, row) for split in SPLITS),
-        row=row,
-        longer_are="left out" if task.in_chat else "cut",
-        **sizes,
-    )
-
-
-def opening_of(task: Task, tokenizer) -> dict[str, str]:
-    """What opens each document that is scored, to be kept with the score; nothing for a task that scores no texts."""
-    if task.name != "text":
-        return {}
-    return {"documents_open_with": "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))}
 
 
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:

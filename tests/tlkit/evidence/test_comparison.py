@@ -20,9 +20,9 @@ from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
 from tlkit.evidence import finished_runs, learning_rates
-from tlkit.evidence.comparison import Comparison, compare, saved_bytes
+from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy
+from tlkit.evidence.experiment import load_experiment, load_with_strategy, saved_bytes
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import rate_for
 from tlkit.jobs import Job
@@ -57,11 +57,11 @@ class Runs(list):
 def carried_out(monkeypatch) -> Runs:
     runs = Runs()
 
-    def noted(strategy, *, model, seed, dtype):
+    def noted(strategy, *, seed, **options):
         runs.append((strategy, seed))
         if (strategy, seed) in runs.faults:
             raise runs.faults[strategy, seed]
-        return load_with_strategy(strategy, model=model, seed=seed, dtype=dtype)
+        return load_with_strategy(strategy, seed=seed, **options)
 
     monkeypatch.setattr(experiments, "load_with_strategy", noted)
     return runs

@@ -50,13 +50,15 @@ def experiment_of(small_model: str, **settings):
 
 def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, **settings):
     experiment = experiment_of(small_model, **settings)
-    texts = {"corpus": experiment.corpus.validation}
-    return experiment, *run_strategy(experiment, strategy, config, texts)
+    report, result, figures, _ = run_strategy(experiment, strategy, config, "validation")
+    score = experiment.score(report.model, experiment.data.used.validation)
+    assert figures["perplexity"] == score.perplexity
+    return experiment, report, result, score
 
 
 def test_a_frozen_prefix_is_computed_once_and_changes_no_result(small_model, caches, last_block_alone):
     """1e-6: a batch of which some rows are known is cut otherwise, and fp32 adds in another order."""
-    experiment, report, result, scores = run(small_model)
+    experiment, report, result, found = run(small_model)
     (cache,) = caches
     assert (cache.rows_computed, cache.rows_reused) == (len(experiment.blocks), 2 * len(experiment.blocks))
     assert not cache.nbytes, "it is gone when the run ends"
@@ -64,8 +66,8 @@ def test_a_frozen_prefix_is_computed_once_and_changes_no_result(small_model, cac
     by_hand, tokenizer = load_with_strategy("last_layers", model=small_model, seed=CONFIG.seed)
     expected = train(by_hand.model, experiment.blocks, CONFIG)
     assert result.history.loss.tolist() == pytest.approx(expected.history.loss.tolist(), rel=1e-6)
-    score = perplexity(by_hand.model, tokenizer, experiment.corpus.validation, context=64)
-    assert scores["corpus"].perplexity == pytest.approx(score.perplexity, rel=1e-6)
+    score = perplexity(by_hand.model, tokenizer, experiment.data.used.validation, context=64)
+    assert found.perplexity == pytest.approx(score.perplexity, rel=1e-6)
 
 
 def test_what_is_not_frozen_or_not_read_twice_is_computed_as_ever(small_model, caches):
@@ -100,11 +102,11 @@ def test_it_is_left_where_it_would_not_fit_in_memory(small_model, caches, last_b
 @pytest.mark.parametrize("strategy", ["prompt_tuning", "prefix_tuning"])
 def test_a_learned_prompt_is_scored_in_windows_that_it_leaves_room_for(small_model, strategy):
     """The model reads 64 tokens, 16 of them learned; every token of the text is scored all the same."""
-    _, report, _, scores = run(small_model, strategy, TrainingConfig(1e-2), block_size=32)
+    _, report, _, score = run(small_model, strategy, TrainingConfig(1e-2), block_size=32)
     _, _, _, whole = run(small_model, "bitfit", TrainingConfig(1e-2), block_size=32)
-    assert (scores["corpus"].context, scores["corpus"].stride) == (48, 48)
-    assert (whole["corpus"].context, whole["corpus"].stride) == (64, 64)
-    assert scores["corpus"].document_tokens == whole["corpus"].document_tokens
+    assert (score.context, score.stride) == (48, 48)
+    assert (whole.context, whole.stride) == (64, 64)
+    assert score.document_tokens == whole.document_tokens
     with pytest.raises(ValueError, match="blocks of 64 tokens: this model reads at most 48"):
         run(small_model, strategy, TrainingConfig(1e-2))
 
@@ -146,5 +148,5 @@ def test_in_bf16_what_is_trained_stays_in_fp32_and_the_result_is_near(small_mode
     frozen = {p.dtype for p in rounded[1].model.parameters() if not p.requires_grad and p.is_floating_point()}
     beside = strategies.FAMILIES[strategy] == "peft" and strategy not in ("prompt_tuning", "prefix_tuning", "ln_tuning")
     assert (torch.bfloat16 in frozen) is beside and (beside or frozen <= {torch.float32})
-    assert rounded[3]["corpus"].perplexity == pytest.approx(exact[3]["corpus"].perplexity, rel=1e-2)
+    assert rounded[3].perplexity == pytest.approx(exact[3].perplexity, rel=1e-2)
     assert "precision" not in exact[0].settings

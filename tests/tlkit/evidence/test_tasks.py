@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -13,7 +12,7 @@ from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import run_trial
-from tlkit.evidence.tasks import TASKS, account, balanced_accuracy, limited, spread_out
+from tlkit.evidence.tasks import TASKS, balanced_accuracy, load_documents, spread_out
 from tlkit.examples.answers import answer_examples, prompt_of, short_enough
 from tlkit.examples.conversations import Conversation, load_conversations
 from tlkit.models import Continuation, load_model
@@ -63,9 +62,8 @@ def test_what_becomes_of_every_document_adds_up(task, limit, beyond, tmp_path):
     }[task]
     path = tmp_path / "rows.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    whole = TASKS[task].load(ComparisonSettings(task=task, corpus=str(path)))
-    used = limited(whole, LITTLE, limit)
-    counted = account(TASKS[task], whole, used, load_model("tiny").tokenizer, 64)
+    data = load_documents(ComparisonSettings(task=task, corpus=str(path), limit=limit), LITTLE)
+    counted = data.notes(load_model("tiny").tokenizer, 64)["documents"]
     assert (counted.found, counted.duplicates) == (len(rows), 4) and counted.empty == len(rows) - 34
     sizes = (counted.train, counted.validation, counted.test)
     assert sizes == ((24, 3, 3) if limit is None else (2, 2, 2)) and counted.beyond_limit == beyond
@@ -75,11 +73,12 @@ def test_what_becomes_of_every_document_adds_up(task, limit, beyond, tmp_path):
         assert f"{len(rows)} documents found" in str(counted) and ("6 of these" in str(counted)) == (task != "text")
 
 
-def test_a_profile_bounds_what_is_bundled_and_no_text_of_a_reader():
-    bundled = TASKS["answer"].load(ComparisonSettings(task="answer"))
-    assert len(limited(bundled, LITTLE, None).train) == 8 and len(limited(bundled, LITTLE, 5).train) == 5
-    own = replace(bundled, name="chats.jsonl")
-    assert limited(own, LITTLE, None) is own
+def test_a_profile_bounds_what_is_bundled_and_no_text_of_a_reader(tmp_path):
+    bundled = [load_documents(ComparisonSettings(task="answer", limit=limit), LITTLE) for limit in (None, 5)]
+    assert [len(data.used.train) for data in bundled] == [8, 5]
+    (tmp_path / "own.md").write_text("\n\n".join(f"Text {number}." for number in range(30)))
+    own = load_documents(ComparisonSettings(corpus=str(tmp_path / "own.md")), LITTLE)
+    assert own.used is own.whole and len(own.used.train) == 24
 
 
 def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):

@@ -14,7 +14,7 @@ from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns
-from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, recorded_rates, run_trial, tune, why_no_rate
+from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, find_rates, recorded_rates, run_trial
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
 from tlkit.training import train
@@ -60,15 +60,17 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
             assert name != "test" or not Guarded.closed, "a trial has looked at the test split"
             return super().__getattribute__(name)
 
-    guarded = {name: Guarded(**vars(getattr(experiment, name))) for name in ("whole", "corpus", "general")}
+    whole, used = (Guarded(**vars(corpus)) for corpus in (experiment.data.whole, experiment.data.used))
+    guarded = replace(experiment, data=replace(experiment.data, whole=whole, used=used))
+    guarded = replace(guarded, general=Guarded(**vars(experiment.general)))
     Guarded.closed = True
     with monkeypatch.context() as patch:
         patch.setattr(Experiment, "provenance", {})  # which says how many test documents there are
-        found = run_trial(replace(experiment, **guarded), "last_layers", TrainingConfig(3e-3, batch_size=4))
+        found = run_trial(guarded, "last_layers", TrainingConfig(3e-3, batch_size=4))
     assert found["error"] is None
     assert 1 < found["validation_perplexity"] < 10_000 and 1 < found["general_perplexity"] < 10_000
     with pytest.raises(AssertionError, match="looked at the test split"):
-        guarded["corpus"].test  # noqa: B018 - the guard itself, seen to work
+        used.test  # noqa: B018 - the guard itself, seen to work
     diverged = run_trial(experiment, "full", TrainingConfig(1e30, epochs=3, batch_size=4))
     assert diverged["error"] is None
     assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
@@ -80,7 +82,7 @@ def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
     found = run_trial(experiment, "full", config)
     report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
     train(report.model, experiment.blocks, config)
-    assert experiment.blocks.shape[1] == experiment.context == 64  # as many as this model reads
+    assert experiment.blocks.shape[1] == experiment.window["context"] == 64  # as many as this model reads
     by_hand = perplexity(report.model, tokenizer, load_corpus("rust").validation[:5], context=64)
     assert found["validation_perplexity"] == pytest.approx(by_hand.perplexity, rel=1e-6)  # the same sums in fp32
 
@@ -96,7 +98,7 @@ def noted(monkeypatch):
             raise IndexError("planted fault")
         score = 10 + (math.log10(config.learning_rate) + 4) ** 2
         result = SimpleNamespace(history=pd.DataFrame({"loss": [score]}))
-        return SimpleNamespace(model=None), result, {"corpus": SimpleNamespace(perplexity=score)}
+        return None, result, {"perplexity": score, "general": score}, {}
 
     monkeypatch.setattr(learning_rates, "run_strategy", run)
     return asked
@@ -119,13 +121,14 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
 
     monkeypatch.setattr(learning_rates, "run_strategy", stopped)
     with pytest.raises(KeyboardInterrupt):
-        tune(experiment, ["full", "bitfit"], kept=kept)
+        find_rates(experiment, ["full", "bitfit"], {}, kept)
     assert len(kept.read()) == 4  # what could not run is tried again
     monkeypatch.setattr(learning_rates, "run_strategy", done)
-    record = tune(experiment, ["full", "bitfit"], kept=kept)
+    rates, reasons = find_rates(experiment, ["full", "bitfit"], {}, kept)
+    record = pd.read_csv(tmp_path / "rates.csv")
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
-    assert best_rates(record)["full"].value == 1e-4 and "full" not in why_no_rate(record, "bitfit")
-    assert best_rates(pd.read_csv(tmp_path / "rates.csv"))["full"].value == 1e-4
+    assert rates["full"].value == 1e-4 and "planted fault" in reasons["bitfit"] and "full" not in reasons["bitfit"]
+    assert best_rates(record)["full"].value == 1e-4
     assert len(record) == BUDGET + 1 and set(COARSE) < set(record.learning_rate)
 
 
@@ -145,16 +148,17 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
 def test_a_search_is_recorded_and_what_it_has_added_is_not_run_again(tmp_path, monkeypatch, shallow, profile):
     """By the script that makes data/sweeps, run as it stands."""
     monkeypatch.setitem(PROFILES, "ci", profile)
-    script, file = str(DATA / "build" / "record_sweeps.py"), tmp_path / "rates.csv"
-    monkeypatch.setattr("sys.argv", [script, str(file), "--strategies", "full", "--seeds", "1"])
+    script = str(DATA / "build" / "record_sweeps.py")
+    monkeypatch.setattr("sys.argv", [script, str(tmp_path), "--strategies", "full", "--seeds", "1"])
 
     def record() -> pd.DataFrame:
         runpy.run_path(script, run_name="__main__")
-        return pd.read_csv(file)
+        return pd.read_csv(tmp_path / "rates.csv")
 
     whole = record()
     assert len(whole) == BUDGET == whole.learning_rate.nunique() and whole.error.isna().all()
-    whole.iloc[:-1].to_csv(file, index=False)
+    last = whole.iloc[-1]
+    (tmp_path / "runs" / f"full, learning rate {last.learning_rate:g}, seed 0.json").unlink()
     again = record()
     assert again.iloc[:-1].equals(whole.iloc[:-1]) and again.learning_rate.equals(whole.learning_rate)
     assert again.validation_perplexity.iloc[-1] == pytest.approx(whole.validation_perplexity.iloc[-1], rel=1e-6)
