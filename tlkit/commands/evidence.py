@@ -37,10 +37,9 @@ class AuditOptions:
     """What to audit"""
 
     table: Path = option(help="a CSV file with a row for each model or method", positional=True, path="file")
-    metric: str = option(help="the column that is compared: shares from 0 to 1, or means")
+    metric: str = option(help="the column that is compared: shares from 0 to 1")
     items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
     name: str | None = option(None, "the column of the rows' names; default: the first")
-    deviation: str | None = option(None, "the column of standard deviations over items, where the metric is a mean")
     percent: bool = option(False, "the shares are percentages, from 0 to 100")
     lower_is_better: bool = option(False, "of the metric")
 
@@ -163,19 +162,18 @@ def audit(options: AuditOptions) -> Outcome:
         options.metric,
         float(options.items) if options.items.replace(".", "", 1).isdigit() else options.items,
         name=options.name,
-        deviation=options.deviation,
         percent=options.percent,
         lower_is_better=options.lower_is_better,
     )
-    plan, pairs = result.plan(), len(result.pairs)
+    plan, pairs, separated = result.plan(), len(result.pairs), int(result.pairs.separated.sum())
     shown = result.table[["name", "value", "error", "low", "high", "rank"]]
     texts = {column: shown[column].map("{:.6g}".format) for column in ("value", "error", "low", "high")}
     lines = [as_columns(shown.assign(**texts)), ""]
-    lines += [f"{result.separated:,} of {pairs:,} pairs can be told apart by test sampling alone (5% for all of them)."]
+    lines += [f"{separated:,} of {pairs:,} pairs can be told apart by test sampling alone (5% for all of them)."]
     lines += [
         f"A difference of {plan.difference[0]:.3g} in one pair would need {row.needed:,} {row.of} ({row.assumed})."
         for row in plan.itertuples()
     ]
     lines += ["Assumed:", *(f"- {line}" for line in result.assumptions)]
-    data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "separated": result.separated}
+    data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "separated": separated}
     return Outcome(data | {"plan": rows_of(plan), "assumptions": list(result.assumptions)}, "\n".join(lines))

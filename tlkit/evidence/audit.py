@@ -1,12 +1,13 @@
 """What a published table can show: which of its rows can be told apart, by the sampling of test items alone.
 
-A leaderboard prints a score for each row and seldom how sure it is. The number of test items says a good part of it.
-What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
+A leaderboard prints the share of right answers in each row and seldom how sure it is. The number of test items says a
+good part of it. What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
 """
 
-import io
+import csv
 import math
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -19,10 +20,16 @@ from tlkit.files import read_text
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
 POWER = 0.8  # how often a difference that is there should be found, as is usual in planning
-MOST_SEEDS = 10_000
 FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
-MOST_ITEMS = 10**12  # more than any test has
-SINGLE = 6e-8  # how far a number of 32 bits is from what it stands for, as a share of it
+ASSUMED = (
+    "The items are independent of each other; where they come in groups, all intervals are too narrow.",
+    "Each item was right or wrong, so means of something finer, such as F1, cannot be judged in this way.",
+    "Who answered which item is not known, so the covariance of a pair is taken as zero. This is cautious: answers "
+    "nearly always correlate positively, which makes the true error smaller.",
+    "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
+    "differ on items like these, and not yet two methods.",
+)
+OTHER_ITEMS = "Rows with other numbers of items were tested on other items, independent of each other."
 
 
 @dataclass(frozen=True)
@@ -37,30 +44,19 @@ class Audit:
 
     table: pd.DataFrame
     pairs: pd.DataFrame
-    shares: bool  # whether the values are shares; otherwise they are means
     assumptions: tuple[str, ...]
 
-    @property
-    def separated(self) -> int:
-        """How many pairs can be told apart."""
-        return int(self.pairs.separated.sum())
-
-    def plan(self, difference: float | None = None) -> pd.DataFrame:
+    def plan(self, difference: float = 0.01) -> pd.DataFrame:
         """Say how many items or seeds it takes to find one difference 80% of the time, in a pair chosen beforehand.
 
-        Args:
-            difference: default: one point of shares, of means a tenth of the items' spread.
-
-        Returns:
-            A row for each assumption: nobody knows correlation and spread between seeds from such a table.
+        There is a row for each assumption: nobody knows correlation and spread between seeds from such a table.
         """
         spread = float(self.table.spread.max())
-        wanted = (0.01 if self.shares else spread / 10) if difference is None else difference
-        items = {shared: items_needed(wanted, spread, correlation=shared) for shared in (0, 0.5)}
-        seeds = {times: seeds_needed(wanted, times * wanted) for times in (0.5, 1, 2)}
+        items = {shared: items_needed(difference, spread, correlation=shared) for shared in (0, 0.5)}
+        seeds = {times: seeds_needed(difference, times * difference) for times in (0.5, 1, 2)}
         rows = [("items", f"answers that correlate by {shared:g}", needed) for shared, needed in items.items()]
         rows += [("seeds", f"deviation between seeds {times:g} times as large", n) for times, n in seeds.items()]
-        return pd.DataFrame(rows, columns=["of", "assumed", "needed"]).assign(difference=wanted)
+        return pd.DataFrame(rows, columns=["of", "assumed", "needed"]).assign(difference=difference)
 
 
 def audit(
@@ -69,27 +65,25 @@ def audit(
     items: float | str,
     *,
     name: str | None = None,
-    deviation: str | None = None,
     percent: bool = False,
     lower_is_better: bool = False,
 ) -> Audit:
     """Say which rows of a published table differ by more than the sampling of test items explains.
 
-    A share p of n items has the variance p (1 - p) / n, a mean of n items with standard deviation s the variance
-    s² / n, and a difference the sum of both. All rows have answered the same items, but a table does not say who
-    answered which, so their covariance is taken as zero. That is cautious: hard items are hard for all rows.
+    A share p of n items has the variance p (1 - p) / n, and a difference the sum of both. All rows have answered the
+    same items, but a table does not say who answered which, so their covariance is taken as zero. That is cautious:
+    hard items are hard for all rows.
 
-    Near 0 and 1 the normal distribution promises too much. So no pair of shares is separated where McNemar's exact test
-    could not separate it with the most favourable answers, and of two rows with other items the variance is at least
-    that of equal shares.
+    Near 0 and 1 the normal distribution promises too much. So no pair is separated where McNemar's exact test could not
+    separate it with the most favourable answers, and of two rows with other items the variance is at least that of
+    equal shares.
 
     Args:
         table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
-        metric: the column that is compared: shares from 0 to 1, or means.
+        metric: the column that is compared: shares from 0 to 1.
         items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
             were tested on other items.
         name: the column of the rows' names; default: the first that is not all numbers.
-        deviation: the column of standard deviations over items. With it the metric is a mean, without it a share.
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
         lower_is_better: of the metric.
 
@@ -99,17 +93,19 @@ def audit(
     Source:
         Miller 2024, Adding error bars to evals (arXiv 2411.00640). Dunn 1961, Multiple comparisons among means
         (Bonferroni's intervals). Brown and Heathers 2017, The GRIM test (shares that no number of items gives).
+        Wilson 1927, Probable inference (an interval of one share that stays within 0 and 1).
     """
-    rows = _scores_of(table, metric, items, name, deviation, percent)
+    rows = _scores_of(table, metric, items, name, percent)
     rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
-    rows["error"] = rows.spread / np.sqrt(rows["items"])
-    rows["low"], rows["high"] = rows.value - Z * rows.error, rows.value + Z * rows.error
-    if deviation is None:
-        rows["low"], rows["high"] = _wilson(rows.value, rows["items"])
-    pairs = _pairs(rows, deviation is None)
+    share, n = rows.value, rows["items"]
+    rows["error"] = rows.spread / np.sqrt(n)
+    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
+    half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
+    rows["low"], rows["high"] = np.maximum(middle - half, 0), np.minimum(middle + half, 1)
+    pairs = _pairs(rows)
     better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
     rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
-    return Audit(rows, pairs, deviation is None, _assumptions(rows["items"], deviation))
+    return Audit(rows, pairs, ASSUMED if n.nunique() == 1 else (*ASSUMED, OTHER_ITEMS))
 
 
 def items_needed(difference: float, spread: float, *, correlation: float = 0.0) -> int:
@@ -125,68 +121,35 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
 def seeds_needed(difference: float, deviation: float) -> int:
     """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%.
 
-    The test items are taken as they are: more seeds say more about these, and nothing about others. A difference so
-    small that it takes more than 10,000 seeds is a ValueError.
+    The test items are taken as they are: more seeds say more about these, and nothing about others.
 
     Args:
         deviation: the standard deviation between seeds, in the same units, equal for both.
     """
-    for seeds in range(2, MOST_SEEDS):
+    for seeds in count(2):
         freedom = 2 * (seeds - 1)
         errors = stdtrit(freedom, 1 - LEVEL / 2) + stdtrit(freedom, POWER)
         if seeds >= 2 * (errors * deviation / difference) ** 2:
             return seeds
-    raise ValueError(f"difference={difference:g} of deviation={deviation:g}: takes more than {MOST_SEEDS:,} seeds")
 
 
-def _wilson(share: pd.Series, n: pd.Series) -> tuple[pd.Series, pd.Series]:
-    """Wilson's interval of a share (1927), which stays within 0 and 1 and has a width at 0, too."""
-    middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
-    half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
-    return np.maximum(middle - half, 0), np.minimum(middle + half, 1)
-
-
-def _pairs(rows: pd.DataFrame, shares: bool) -> pd.DataFrame:
+def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
     """Every pair with the difference, its interval by Bonferroni, and whether that excludes zero."""
     one, other = np.triu_indices(len(rows), k=1)
     value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
     difference, same, level = value[one] - value[other], n[one] == n[other], LEVEL / len(one)
-    squared, possible = error[one] ** 2 + error[other] ** 2, np.ones(len(one), dtype=bool)
-    if shares:
-        # Near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all.
-        both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
-        squared = np.where(same, squared, np.maximum(squared, both * (1 - both) * (1 / n[one] + 1 / n[other])))
-        # McNemar's exact test, where the better row answered all that the worse one did and more.
-        more = np.round(np.abs(difference) * n[one])
-        possible = ~same | (2 * 0.5**more < level)
-    half = -ndtri(level / 2) * np.sqrt(squared)
+    # Near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all.
+    both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
+    pooled = np.where(same, 0, both * (1 - both) * (1 / n[one] + 1 / n[other]))
+    half = -ndtri(level / 2) * np.sqrt(np.maximum(error[one] ** 2 + error[other] ** 2, pooled))
+    # McNemar's exact test, where the better row answered all that the worse one did and more.
+    more = np.round(np.abs(difference) * n[one])
+    possible = ~same | (2 * 0.5**more < level)
     half = np.where(possible, half, np.maximum(half, np.abs(difference)))  # then zero is in the interval
     names = rows.name.to_numpy()
     columns = {"first": names[one], "second": names[other], "difference": difference}
     columns |= {"low": difference - half, "high": difference + half, "separated": np.abs(difference) > half}
     return pd.DataFrame(columns)
-
-
-def _assumptions(n: pd.Series, deviation: str | None) -> tuple[str, ...]:
-    sentences = ["The items are independent of each other; where they come in groups, all intervals are too narrow."]
-    if deviation is None:
-        sentences.append("Each item was right or wrong; means of something finer, such as F1, need a deviation.")
-    else:
-        sentences.append(
-            f"{deviation} is the standard deviation over items. Where it is a standard error or the spread over seeds, "
-            "as behind ± in many tables, far too many pairs are separated."
-        )
-    if n.nunique() > 1:
-        sentences.append("Rows with other numbers of items were tested on other items, independent of each other.")
-    sentences.append(
-        "Who answered which item is not known, so the covariance of a pair is taken as zero. This is cautious: answers "
-        "nearly always correlate positively, which makes the true error smaller."
-    )
-    sentences.append(
-        "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
-        "differ on items like these, and not yet two methods."
-    )
-    return tuple(sentences)
 
 
 def read_table(path: Path) -> pd.DataFrame:
@@ -197,29 +160,22 @@ def read_table(path: Path) -> pd.DataFrame:
     """
     lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
     mark = max(",;\t", key=lines[0].count) if lines else ","
-    try:
-        table = pd.read_csv(
-            io.StringIO("\n".join(lines)), sep=mark, dtype=str, keep_default_na=False, skipinitialspace=True
-        )
-    except ValueError as error:  # pandas' own
-        raise ValueError(f"{path}: expected a CSV file with a line of column names ({error})") from None
-    if not isinstance(table.index, pd.RangeIndex):
+    rows = [[field.strip() for field in row] for row in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
+    if not rows or len(set(rows[0])) < len(rows[0]) or {len(row) for row in rows} != {len(rows[0])}:
         raise ValueError(
-            f"{path}: each line has more fields than the line of column names: write decimals behind a point, and "
-            f"quote a field that holds {mark!r}"
+            f"{path}: expected a CSV file with a line of column names, no two alike, and as many fields in each line: "
+            f"write decimals behind a point, and quote a field that holds {mark!r}"
         )
-    table = table.rename(columns=str.strip)
-    return table.apply(lambda column: column.str.strip())
+    return pd.DataFrame(rows[1:], columns=rows[0])
 
 
-def _scores_of(
-    table: pd.DataFrame, metric: str, items: float | str, name: str | None, deviation: str | None, percent: bool
-) -> pd.DataFrame:
+def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str | None, percent: bool) -> pd.DataFrame:
     """What a table says of each row, as numbers: columns name, value, spread and items."""
-    counted = isinstance(items, str)
-    others = [column for column in table if column not in (metric, items, deviation)]
+    if not isinstance(items, str):
+        table, items = table.assign(items=items), "items"
+    others = [column for column in table if column not in (metric, items)]
     name = name or next((column for column in others if _numbers(table[column]).isna().any()), (others or [None])[0])
-    for column in (metric, name, *([items] if counted else []), *([deviation] if deviation else [])):
+    for column in (metric, name, items):
         if column not in table:
             raise ValueError(f"the table has no column {column!r}: expected one of {', '.join(map(repr, table))}")
     if len(table) < 2:
@@ -233,36 +189,26 @@ def _scores_of(
             row = wrong.idxmax()
             raise ValueError(f"row {names[row]!r}: {column} is {str(table[column][row])!r}, expected {expected}")
 
-    n = pd.Series(float(items), table.index) if not counted else _numbers(table[items])
-    wrong = ~n.between(FEWEST_ITEMS, MOST_ITEMS) | (n % 1 != 0)
-    expected = f"a whole number of at least {FEWEST_ITEMS}, without a mark for thousands"
-    if counted:
-        refuse(wrong, items, expected)
-    elif wrong.any():
-        raise ValueError(f"items={items:g}: expected {expected}")
-    value = _numbers(table[metric], percent)
+    n, value = _numbers(table[items]), _numbers(table[metric])
+    refuse(~(n >= FEWEST_ITEMS) | (n % 1 != 0), items, f"a whole number of at least {FEWEST_ITEMS}, such as 1000")
     refuse(~np.isfinite(value), metric, "a number such as 62.5, with a point")
-    if deviation is None:
-        if percent:
-            unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
-            refuse(unclear, metric, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
-            value = value / 100
-        refuse((value < 0) | (value > 1), metric, "0 to 1, or percent (--percent), or a deviation (--deviation)")
-        # A share of n items is a whole number of them divided by n, up to the rounding of what was printed.
-        rounding = table[metric].map(_rounding) / (100 if percent else 1)
-        off = (value - np.round(value * n) / n).abs() > np.maximum(rounding, SINGLE * value) + 1e-9
-        refuse(off, metric, "what a whole number of items gives (is their number right? else give a --deviation)")
-        spread = np.sqrt(value * (1 - value))
-    else:
-        spread = _numbers(table[deviation])
-        refuse(~(spread > 0), deviation, "a standard deviation over items, above 0")
+    rounding = table[metric].map(_rounding)
+    if percent:
+        unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
+        refuse(unclear, metric, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
+        value, rounding = value / 100, rounding / 100
+    refuse((value < 0) | (value > 1), metric, "0 to 1, or percent (--percent)")
+    # A share of n items is a whole number of them divided by n, up to the rounding of what was printed or stored.
+    off = (value - np.round(value * n) / n).abs() > rounding + 1e-7
+    refuse(off, metric, "what a whole number of items gives (is their number right?)")
+    spread = np.sqrt(value * (1 - value))
     return pd.DataFrame({"name": names, "value": value, "spread": spread, "items": n.astype(int)})
 
 
-def _numbers(column: pd.Series, percent: bool = False) -> pd.Series:
+def _numbers(column: pd.Series) -> pd.Series:
     """By way of their texts, as which True is none."""
-    texts = column.astype(str).str.strip()
-    return pd.to_numeric(texts.str.removesuffix("%") if percent else texts, errors="coerce").astype(float)
+    texts = column.astype(str).str.strip().str.removesuffix("%")
+    return pd.to_numeric(texts, errors="coerce").astype(float)
 
 
 def _rounding(given: object) -> float:
