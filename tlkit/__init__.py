@@ -24,7 +24,6 @@ _WHERE = {
     "evidence.comparison_settings": ("ComparisonSettings",),
     "evidence.comparison": ("compare",),
     "evidence.audit": ("audit",),
-    "reports.charts": ("cost_chart", "forgetting_chart", "pairs_chart", "perplexity_chart"),
     "reports.export": ("export",),
 }
 _MODULE_OF = {name: module for module, names in _WHERE.items() for name in names}

@@ -9,8 +9,6 @@ different ways, and their resampled variance is a third too small. Student's t a
 `tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -53,12 +51,16 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
         population variances are not equal (the two parts). Owen 2007, The pigeonhole bootstrap (two-way samples).
         Dunn 1961, Multiple comparisons among means (Bonferroni's intervals).
     """
-    runs = _by_run(scores)
-    differences = {pair: _difference(runs, *pair) for pair in combinations(runs.names, 2)}
+    names, nats, present, tokens = _by_run(scores)
+    differences = {
+        (names[one], names[other]): _difference(nats, present, tokens, [one, other])
+        for one, other in combinations(range(len(names)), 2)
+    }
     level = (1 - CONFIDENCE) / max(1, sum(bool(sources) for *_, sources in differences.values()))
     rows = []
     for pair, (middle, log_ratio, sources) in differences.items():
-        half = half_width(sources, level) if sources else np.nan
+        halves = [stdtrit(freedom, level / 2) * error for error, freedom in sources if error > 0]
+        half = np.hypot.reduce(halves) if sources else np.nan
         ends = np.array([log_ratio, log_ratio - half, log_ratio + half])
         with np.errstate(over="ignore"):
             difference, low, high = 2 * np.exp(middle) * np.sinh(ends / 2)
@@ -75,45 +77,31 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
         it has no rank: no other strategy to compare it with, only one seed, or too few documents.
     """
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
-    compared = set(pairs["first"]) | set(pairs["second"])
-    judged = pairs.dropna(subset="low")
-    ranked = set(judged["first"]) | set(judged["second"])
-    apart = pairs[pairs.separated]
-    ahead = pd.Series(np.where(apart.difference < 0, apart["first"], apart["second"]), dtype=object).value_counts()
-    behind = pd.Series(np.where(apart.difference < 0, apart["second"], apart["first"]), dtype=object).value_counts()
+    compared = len(set(pairs["first"]) | set(pairs["second"]))
     ranks = {}
     for name in names:
-        best, last = 1 + behind.get(name, 0), len(compared) - ahead.get(name, 0)
-        ranks[name] = "" if name not in ranked else str(best) if best == last else f"tied {best}-{last}"
+        own = pairs[(pairs["first"] == name) | (pairs["second"] == name)]
+        apart = own[own.separated]
+        behind = ((apart["first"] == name) == (apart.difference > 0)).sum()
+        best, last = 1 + behind, compared - (len(apart) - behind)
+        ranks[name] = "" if own.low.isna().all() else str(best) if best == last else f"tied {best}-{last}"
     return pd.Series(ranks, dtype=object)
 
 
-def half_width(sources: Sequence[Source], level: float) -> float:
-    """Of an interval at this level, from all its sources of chance together."""
-    return float(np.hypot.reduce([stdtrit(freedom, level / 2) * error for error, freedom in sources if error > 0]))
-
-
-@dataclass(frozen=True)
-class _Runs:
-    names: list[str]
-    nats: np.ndarray  # of shape (documents, strategies, seeds)
-    present: np.ndarray  # which strategies and seeds there are
-    tokens: np.ndarray  # of each document
-
-
-def _difference(runs: _Runs, first: str, second: str) -> tuple[float, float, tuple[Source, ...]]:
+def _difference(
+    nats: np.ndarray, present: np.ndarray, tokens: np.ndarray, pair: list[int]
+) -> tuple[float, float, tuple[Source, ...]]:
     """The logarithms of two perplexities' geometric mean and of their ratio, and what makes the ratio uncertain."""
-    pair = [runs.names.index(name) for name in (first, second)]
-    seeds = runs.present[pair].all(axis=0)
-    nats, total = runs.nats[:, :, seeds], runs.tokens.sum()
+    seeds = present[pair].all(axis=0)
+    nats, total = nats[:, :, seeds], tokens.sum()
     per_token = nats.sum(axis=0) / total if total else np.full(nats.shape[1:], np.nan)
     if not seeds.any() or not np.isfinite(per_token[pair]).all():
         return np.nan, np.nan, ()
     one, other = per_token[pair].mean(axis=1)
     sources = ()
-    if seeds.sum() > 1 and len(runs.tokens) >= FEWEST_DOCUMENTS:
+    if seeds.sum() > 1 and len(tokens) >= FEWEST_DOCUMENTS:
         apart = (nats[:, pair[0]] - nats[:, pair[1]]).mean(axis=1)
-        sources = (_over_documents(apart, runs.tokens), over_seeds(per_token, pair))
+        sources = (_over_documents(apart, tokens), over_seeds(per_token, pair))
     return (one + other) / 2, one - other, sources
 
 
@@ -128,7 +116,7 @@ def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> Source:
     return float(error), float(tokens.sum() ** 2 / (tokens**2).sum() - 1)
 
 
-def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> Source:
+def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Source:
     """Compute how uncertain the difference of two strategies' means over seeds is.
 
     Three seeds of two strategies hardly say how much a seed matters; the seeds of all strategies say more. The variance
@@ -149,8 +137,13 @@ def over_seeds(per_token: np.ndarray, pair: Sequence[int]) -> Source:
     return float(np.sqrt(max(of_pair, mean) / seeds)), float((seeds - 1) * share)
 
 
-def _by_run(scores: pd.DataFrame) -> _Runs:
-    """Scores as arrays, once it is sure that all runs have been measured on the same documents."""
+def _by_run(scores: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
+    """Scores as arrays, once it is sure that all runs have been measured on the same documents.
+
+    Returns:
+        The strategies; their nats, shape (documents, strategies, seeds); which strategies and seeds there are; and the
+        tokens of each document.
+    """
     names, seeds, documents = (scores[column].unique().tolist() for column in ("strategy", "seed", "document"))
     every = pd.MultiIndex.from_product([documents, names, seeds])
     by_place = scores.set_index(["document", "strategy", "seed"]).reindex(every)
@@ -168,4 +161,4 @@ def _by_run(scores: pd.DataFrame) -> _Runs:
             "documents in each run, scored with one tokenizer"
         )
     scored = tokens > 0
-    return _Runs(names, nats[scored], present, tokens[scored])
+    return names, nats[scored], present, tokens[scored]

@@ -4,7 +4,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from tlkit.names import CONTROL, ZERO_SHOT
-from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, number
+from tlkit.reports.figure import COLOURS, FAINT, INK, Chart, described, headline, new_figure, short
 
 LOWER, HIGHER = "#BFE0F5", "#F7DDA8"  # the row's perplexity, in a matrix of pairs
 MARKERS = "osD^vPX*"
@@ -66,13 +66,11 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
     for before in table[table.strategy == ZERO_SHOT].itertuples():
         axes.axhline(before.general, color=FAINT, linestyle=":", linewidth=1)
         axes.axvline(before.perplexity, color=FAINT, linestyle=":", linewidth=1)
-    others = 0
-    for row in table.itertuples():
-        shade = INK if row.strategy == ZERO_SHOT else COLOURS[others % len(COLOURS)]
-        marker = MARKERS[(others + others // len(COLOURS)) % len(MARKERS)]
+    for number, row in enumerate(table.itertuples()):
+        shade = INK if row.strategy == ZERO_SHOT else COLOURS[number % len(COLOURS)]
+        marker = MARKERS[(number + number // len(COLOURS)) % len(MARKERS)]
         style = {"color": shade, "marker": marker, "markersize": 9, "linestyle": "none"}
         axes.plot(row.perplexity, row.general, label=row.strategy, **style)
-        others += row.strategy != ZERO_SHOT
     axes.set_xlabel("perplexity on the new text (lower: gained more)")
     axes.set_ylabel("perplexity on general text (higher: forgot more)")
     figure.legend(loc="outside right center", fontsize="small", frameon=False)
@@ -84,11 +82,11 @@ def forgetting_chart(table: pd.DataFrame) -> Chart:
 def cost_chart(table: pd.DataFrame) -> Chart:
     """Seconds of training and peak memory of tensors, side by side."""
     table = table[table.seconds > 0]
-    figure, panels = new_figure(_height(len(table)), panels=2)
+    figure, panels = new_figure(1.6 + 0.34 * len(table), panels=2)
     columns = {"seconds": "training time (s, on one machine)", "peak_memory_mb": "peak memory of tensors (MB)"}
     for axes, (column, label), shade in zip(panels, columns.items(), COLOURS[4:6], strict=True):
         bars = axes.barh(table.strategy, table[column], color=shade, edgecolor=INK)
-        axes.bar_label(bars, [number(value) for value in table[column]], padding=3, fontsize="small")
+        axes.bar_label(bars, table[column].map(short), padding=3, fontsize="small")
         axes.margins(x=0.2)
         axes.set_xlabel(label)
     panels[0].invert_yaxis()
@@ -96,15 +94,10 @@ def cost_chart(table: pd.DataFrame) -> Chart:
     return figure
 
 
-def _height(rows: int) -> float:
-    """Inches that leave each row of a chart room for a line of text, and the title and the axis theirs."""
-    return 1.6 + 0.34 * rows
-
-
 def _rows_chart(table: pd.DataFrame, column: str, form: str) -> tuple[Chart, Axes]:
     """A row for each strategy, the first on top: its point with its interval, and the figure at the right."""
     table = table.dropna(subset=column).reset_index(drop=True)
-    figure, axes = new_figure(_height(len(table)))
+    figure, axes = new_figure(1.6 + 0.34 * len(table))  # inches: a line of text for each row, the title and the axis
     values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
     errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
     axes.errorbar(values, table.index, xerr=errors, fmt=MARKERS[0], color=COLOURS[0], capsize=4)

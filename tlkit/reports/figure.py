@@ -5,7 +5,6 @@ Colours are Okabe and Ito's, told apart by the colour-blind.
 
 import base64
 import io
-import re
 import textwrap
 from collections.abc import Callable
 from functools import wraps
@@ -49,10 +48,9 @@ class Chart(Figure):
         """Alternative text: what is drawn, what it says, the axes, and the names; the numbers are in the table."""
         panels = []
         for axes in self.axes:
-            ticks = [text.get_text() for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
+            ticks = [" ".join(text.get_text().split()) for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
             # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
             names = [name for name in ticks if "$" not in name and any(letter.isalpha() for letter in name)]
-            names = [" ".join(name.split()) for name in names if not re.fullmatch(r"[\d.,]+ (million|billion)", name)]
             _, series = axes.get_legend_handles_labels()
             title = axes.get_title() or axes.get_title("left")
             parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(names + series))]
@@ -111,14 +109,9 @@ def headline(figure: Chart, finding: str) -> None:
     figure.suptitle(textwrap.fill(finding, width), x=0.01, ha="left", fontsize="large", fontweight="bold")
 
 
-def number(value: float) -> str:
-    """Write a number as people do, with three digits that count: 72.3, 1,240, 4.04 million."""
-    return short(value, {" billion": 1e9, " million": 1e6})
-
-
-def short(value: float, units: dict[str, float] | None = None) -> str:
-    """Write a number with three digits that count and a letter for its unit: 384, 1.24k, 4.04M."""
-    for unit, size in (units or {"B": 1e9, "M": 1e6, "k": 1e3}).items():
+def short(value: float) -> str:
+    """Write a number with three digits that count and a letter for its unit: 0.0123, 384, 1.24k, 4.04M."""
+    for unit, size in {"B": 1e9, "M": 1e6, "k": 1e3}.items():
         if abs(value) >= 0.9995 * size:  # which is rounded to 1
             return f"{value / size:.3g}{unit}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return f"{value:.3g}"
