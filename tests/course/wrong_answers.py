@@ -1,0 +1,365 @@
+"""What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
+
+import json
+import math
+import random
+from functools import partial
+from itertools import chain
+from statistics import mean
+
+import torch
+from safetensors import safe_open
+from torch.nn.functional import cross_entropy
+
+from tlkit.models.parts import find_blocks
+from tlkit.strategies import apply_strategy
+
+
+def the_same(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, weights in model.named_parameters() if file.get_tensor(name).float().equal(weights)]
+
+
+def never_missing(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, weights in model.named_parameters() if not file.get_tensor(name).float().equal(weights)]
+
+
+def only_missing(model, path):
+    with safe_open(path, "pt") as file:
+        return [name for name, _ in model.named_parameters() if name not in file.keys()]  # noqa: SIM118
+
+
+def sums(model, path):
+    with safe_open(path, "pt") as file:
+        return [n for n, weights in model.named_parameters() if not file.get_tensor(n).float().sum().eq(weights.sum())]
+
+
+CHANCE = random.Random(0)
+
+
+def ends(values, left_out=0.025):
+    values = sorted(values)
+    return values[round(left_out * len(values))], values[round((1 - left_out) * len(values)) - 1]
+
+
+def drawn(documents, count=1000):
+    return [CHANCE.choices(documents, k=len(documents)) for _ in range(count)]
+
+
+def loss(documents):
+    return sum(map(sum, documents)) / sum(map(len, documents))
+
+
+def of_tokens(documents):
+    tokens = list(chain(*documents))
+    return ends(math.exp(mean(CHANCE.choices(tokens, k=len(tokens)))) for _ in range(200))
+
+
+def not_put_back(documents):
+    return ends(math.exp(loss(CHANCE.sample(documents, k=len(documents)))) for _ in range(100))
+
+
+def one_document_is_special(function):
+    """The mistake shows only where there are documents to draw."""
+    return lambda documents: (math.exp(loss(documents)),) * 2 if len(documents) == 1 else function(documents)
+
+
+def of_documents(documents):
+    return ends(math.exp(mean(losses)) for losses in documents)
+
+
+def unweighted(documents):
+    return ends(math.exp(mean(mean(losses) for losses in draw)) for draw in drawn(documents))
+
+
+def in_nats(documents):
+    return ends(loss(draw) for draw in drawn(documents))
+
+
+def the_wrong_way_round(documents):
+    return ends(math.exp(loss(draw)) for draw in drawn(documents))[::-1]
+
+
+def of_90_percent(documents):
+    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.05)
+
+
+def all_draws(documents):
+    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.0)
+
+
+def _by_name(model, blocks):
+    depth = model.config.num_hidden_layers
+    for name, tensor in model.named_parameters():
+        last = any(f".{n}." in name for n in range(depth - blocks, depth))
+        tensor.requires_grad_(last or "norm" in name)
+    return model
+
+
+def _without_freezing(model, blocks):
+    find_blocks(model)[-blocks:].requires_grad_(True)
+    return model
+
+
+def _without_the_norm(model, blocks):
+    model.requires_grad_(False)
+    find_blocks(model)[-blocks:].requires_grad_(True)
+    return model
+
+
+def _freeze_the_lower(model, blocks):
+    find_blocks(model)[:-blocks].requires_grad_(False)
+    return model
+
+
+def _a_llama_only(model, blocks):
+    model.requires_grad_(False)
+    model.model.layers[-blocks:].requires_grad_(True)
+    model.model.norm.requires_grad_(True)
+    return model
+
+
+def _pieces(inputs, targets, rows):
+    return list(zip(inputs.split(rows), targets.split(rows), strict=True))
+
+
+def _loss(model, inputs, targets, reduction="mean"):
+    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction=reduction)
+
+
+def _summing(divisor, returned="sum"):
+    """Sums of the pieces, each divided by what `divisor` makes of targets and pieces."""
+
+    def gradients(model, inputs, targets, rows):
+        pieces, losses = _pieces(inputs, targets, rows), []
+        for some, wanted in pieces:
+            losses.append(_loss(model, some, wanted, "sum") / divisor(targets, pieces))
+            losses[-1].backward()
+        return losses[-1] if returned == "last" else sum(losses)
+
+    return gradients
+
+
+def _counted(targets, pieces=()):
+    return (targets != -100).sum()
+
+
+def _meaning(share):
+    """Means of the pieces, each times what `share` makes of its targets, all targets and pieces."""
+
+    def gradients(model, inputs, targets, rows):
+        pieces, loss = _pieces(inputs, targets, rows), 0.0
+        for some, wanted in pieces:
+            part = _loss(model, some, wanted) * share(wanted, targets, pieces)
+            part.backward()
+            loss += part.item()
+        return loss
+
+    return gradients
+
+
+# Weighs the means rightly, and stumbles over a mean of nothing.
+_hollow = _meaning(lambda wanted, targets, pieces: _counted(wanted) / _counted(targets))
+
+
+def _dropped(model, inputs, targets, rows):
+    for some, wanted in _pieces(inputs, targets, rows):
+        model.zero_grad()
+        part = _loss(model, some, wanted)
+        part.backward()
+    return part.item()
+
+
+def _dropped_at_the_end(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    model.zero_grad()
+    return loss
+
+
+def _whole(model, inputs, targets, rows):
+    loss = _loss(model, inputs, targets)
+    loss.backward()
+    return loss.item()
+
+
+def _trains(model, inputs, targets, rows):
+    loss = _summing(_counted)(model, inputs, targets, rows)
+    torch.optim.SGD(model.parameters(), lr=0.1).step()
+    return loss
+
+
+def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False, extra=1.5):
+    """The audit of exercise 16.1; the options make it wrong, each as somebody does."""
+    everything, trained = report["parameters"], report["trained"]
+    loss, baseline = report["first_loss"], nats(report["baseline"])
+    evaluation = apart(baseline - loss) > 1
+    loading = nothing(loss, baseline) >= math.log(report["vocabulary"]) - 1
+    return {
+        word
+        for word, holds in {
+            "evaluation": evaluation and (late or not loading),
+            "loading": loading and not (late and evaluation),
+            "count": abs(sum(report["parts"]) - trained) > least,
+            "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
+            "speed": report["speedup"] - extra > (part * 8 + 88) * everything / (part * 8 * everything + 88 * trained),
+        }.items()
+        if holds
+    }
+
+
+def balanced(pairs, size=lambda text: len(text.split()), last=False, equal=True, tight=0):
+    """A solution of exercise 14.1 with a mistake in it."""
+    signs = [(size(chosen) > size(rejected)) - (size(chosen) < size(rejected)) for _, chosen, rejected in pairs]
+    limit = max(0, min(signs.count(1), signs.count(-1)) - tight)
+    room, kept = {1: limit, -1: limit, 0: len(pairs) if equal else 0}, []
+    rows = list(zip(pairs, signs, strict=True))
+    for pair, sign in rows[::-1] if last else rows:
+        if room[sign] > 0:
+            kept.append(pair)
+            room[sign] -= 1
+    return kept[::-1] if last else kept
+
+
+def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
+    """A function for exercise 18.1 that goes up from `start`, with a need and a limit of its own."""
+
+    def cards(divided, own, gathered, card, most):
+        for count in range(start, most + end):
+            if need(divided, own, gathered, count) <= limit(card):
+                return count
+        return none
+
+    return cards
+
+
+def right_need(divided, own, gathered, count):
+    return divided / count + own + gathered * (count > 1)
+
+
+def not_rounded(divided, own, gathered, card, most):
+    room = 0.85 * card - own - gathered
+    return divided / room if room > 0 else 0
+
+
+def _whole_text(text, kinds):
+    """A ticket only where nothing stands around it."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {}
+
+
+def _never_null(text, kinds):
+    ticket = _unguarded(text, kinds)
+    return ticket if all(ticket.values()) else {}
+
+
+def _unguarded(text, kinds):
+    return json.loads(text[text.find("{") : text.rfind("}") + 1])
+
+
+WRONG = {
+    "ex01_1": [
+        (the_same, "those that did come from it"),
+        (never_missing, "File does not contain tensor"),
+        (only_missing, "need not have the same values"),
+        (sums, "sums and shapes can agree"),
+        (lambda model, path: [list(model.parameters())[0]], "one of them is a Parameter"),
+        (lambda model, path: ["model.safetensors"], "no parameter has that name"),
+    ],
+    "ex03_1": [
+        (of_tokens, "It cannot be drawn otherwise"),
+        (one_document_is_special(of_tokens), "were they drawn one by one"),
+        (not_put_back, "every draw has the same documents"),
+        (of_documents, "it says how documents differ"),
+        (unweighted, "does every *token* of a draw count the same"),
+        (in_nats, "it gives the loss in nats"),
+        (one_document_is_special(in_nats), "the ends are losses in nats"),
+        (the_wrong_way_round, "in each other's place"),
+        (of_90_percent, "too narrow"),
+        (all_draws, "which share of draws is left out"),
+        (lambda documents: math.exp(loss(documents)), "2 numbers are asked for"),
+    ],
+    "ex05_1": [
+        (lambda first, second: "q.A", "a list of names is asked for"),
+        (lambda first, second: list(first.values()), "something in the list that is no name"),
+    ],
+    "ex06_1": [
+        (lambda x, *layer: x, "the result has the shape"),
+    ],
+    "ex07_1": [
+        (_by_name, "as in the published run"),
+        (_without_freezing, "everything trains"),
+        (_without_the_norm, "the final norm does not train"),
+        (_freeze_the_lower, "this trains as well"),
+        (_a_llama_only, "your function stopped with AttributeError"),
+        (lambda model, blocks: apply_strategy(model, "last_layers", blocks=blocks), "the model is to be returned"),
+        (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
+    ],
+    "ex08_1": [
+        (lambda adapted, tokens: adapted, "2 numbers are asked for"),
+    ],
+    "ex10_1": [
+        (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
+        (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
+        (_hollow, "What is the mean of no losses?"),
+        (_dropped, "the last piece alone"),
+        (_dropped_at_the_end, "without a gradient"),
+        (_whole, "rows went through the model at once"),
+        (_trains, "the weights have changed"),
+        (_summing(lambda targets, pieces: 1), "divided by nothing"),
+        (_summing(lambda targets, pieces: targets.numel()), "also by those of -100"),
+        (_summing(lambda targets, pieces: len(targets)), "divided by the rows"),
+        (_summing(lambda targets, pieces: _counted(targets) * len(pieces)), "divided twice"),
+        (_summing(_counted, returned="last"), "the loss that you return is not"),
+    ],
+    "ex11_1": [
+        (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
+        (lambda train, test, n: len(test), "a list of positions is asked for"),
+    ],
+    "ex12_1": [
+        (lambda answer, report: "version", "a list of names is asked for"),
+        (lambda answer, report: [True], "the name of a field"),
+    ],
+    "ex13_1": [
+        (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
+        (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
+    ],
+    "ex14_1": [
+        (lambda pairs: pairs, "the longer answer wins 2 times and loses 1"),
+        (lambda pairs: balanced(pairs, size=len), "the longer one by words has fewer letters: 2 pairs can stay"),
+        (lambda pairs: balanced(pairs, last=True), "the last pairs of a kind go"),
+        (lambda pairs: balanced(pairs, equal=False), "pairs can stay"),
+        (lambda pairs: balanced(pairs, tight=1), "2 pairs can stay, and 0 are left"),
+        (lambda pairs: balanced(pairs)[::-1], "in another order"),
+        (lambda pairs: [prompt for prompt, _, _ in pairs], "none of the pairs"),
+        (lambda pairs: len(pairs), "expected a list"),
+    ],
+    "ex15_1": [
+        (lambda record: {"full": 86.0}, "the keys are not the strategies"),
+    ],
+    "ex16_1": [
+        (partial(audited, nats=float), "cannot be compared directly"),
+        (partial(audited, apart=float), "in either direction"),
+        (partial(audited, seeds=0), "both have to be enough"),
+        (partial(audited, part=0), "shrinks by less than what is trained"),
+        (partial(audited, extra=0), "less than 1.5 plus the ratio"),
+        (partial(audited, least=1000), "one parameter is enough"),
+        (partial(audited, nothing=max), "would be as bad in its first training step"),
+        (partial(audited, late=True), "for symptom 2, 'loading' is missing"),
+        (lambda report: "sample", "expected a set of"),
+        (lambda report: audited(report) - {"loading"}, "knows nothing"),
+    ],
+    "ex18_1": [
+        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
+        (not_rounded, "cards come whole"),
+    ],
+    "ex19_1": [
+        (_whole_text, "for JSON with text around it, your function returns {}"),
+        (_never_null, "for a field that is null, your function returns {}"),
+        (_unguarded, "your function stopped"),
+        (lambda text, kinds: text, "a dict is asked for"),
+    ],
+    "ex20_1": [(lambda pilot, reach: 5.5, "the next whole one is asked for")],
+}
