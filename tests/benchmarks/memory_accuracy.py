@@ -6,13 +6,24 @@ grows ragged: with its usual settings a process holds up to two thirds more than
 MALLOC_MMAP_THRESHOLD_=131072, as the README advises, which gives every larger tensor a place of its own.
 """
 
-import argparse
+import gc
 import itertools
 import json
 import os
+import resource
 import subprocess
 import sys
 from pathlib import Path
+
+import pandas as pd
+import psutil
+import torch
+from transformers import AutoModelForCausalLM, Qwen2Config
+
+from tlkit.fitting.estimate import DTYPES, estimate_memory
+from tlkit.settings import setup
+from tlkit.steps import Plan, TrainingState, take_step
+from tlkit.strategies import apply_strategy
 
 SHAPES = {
     # name: (vocabulary, width, width of the MLP, blocks, heads, key/value heads, batch, tokens)
@@ -24,18 +35,6 @@ STRATEGIES = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora"
 
 def one(strategy: str, dtype: str, checkpointing: bool, shape: str) -> dict:
     """Estimate and measure one configuration, in this process, which does nothing else."""
-    import gc
-    import resource
-
-    import psutil
-    import torch
-    from transformers import AutoModelForCausalLM, Qwen2Config
-
-    from tlkit.fitting.estimate import DTYPES, estimate_memory
-    from tlkit.settings import setup
-    from tlkit.steps import Plan, TrainingState, take_step
-    from tlkit.strategies import apply_strategy
-
     setup()
     vocabulary, width, mlp, blocks, heads, kv, batch, tokens = SHAPES[shape]
     config = Qwen2Config(
@@ -70,12 +69,10 @@ def one(strategy: str, dtype: str, checkpointing: bool, shape: str) -> dict:
 
 
 def main() -> None:
-    import pandas as pd
-
     rows = []
     for setting in itertools.product(STRATEGIES, ("fp32", "bf16"), (False, True), SHAPES):
         done = subprocess.run(
-            [sys.executable, __file__, "--one", json.dumps(setting)],
+            [sys.executable, __file__, json.dumps(setting)],
             capture_output=True,
             text=True,
             check=True,
@@ -92,10 +89,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--one")
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(one(*json.loads(options.one))))
+    if len(sys.argv) > 1:  # a process of `main`
+        print(json.dumps(one(*json.loads(sys.argv[1]))))
     else:
         main()

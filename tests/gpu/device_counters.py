@@ -31,22 +31,6 @@ def give_back(kind):
 
 
 @contextmanager
-def peak_counted(device):
-    """Yield what says the most bytes of tensors that the device held since the beginning of the block.
-
-    CUDA and XPU keep such a counter.
-    """
-    module = torch.get_device_module(device.kind)
-    module.reset_peak_memory_stats()
-    yield module.max_memory_allocated
-
-
-def can_be_limited(device):
-    """Whether this torch can set a limit to the device's memory; for XPU, only newer ones can."""
-    return hasattr(torch.get_device_module(device.kind), "set_per_process_memory_fraction")
-
-
-@contextmanager
 def limited(device, most):
     """Inside, the allocator refuses to take more than `most` bytes from the driver, as `reserved` counts them.
 

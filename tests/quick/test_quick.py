@@ -9,6 +9,7 @@ import copy
 import peft
 import pytest
 import torch
+from interrupted import assert_goes_on_bit_for_bit
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from course.exercises import check
@@ -96,30 +97,8 @@ def test_only_what_a_strategy_trains_moves(strategy, moved):
     assert changed == {name for name in before if moved(name)}
 
 
-def test_a_stopped_run_goes_on_bit_for_bit(trained, tmp_path):
-    one_epoch = TrainingConfig(1e-2, batch_size=4, epochs=2)
-    with pytest.raises(InterruptedError):
-        _stop_after(2, apply_strategy(small_model(), "full").model, one_epoch, tmp_path)
-    model = apply_strategy(small_model(), "full").model
-    result = train(model, BLOCKS, CONFIG, checkpoint_dir=tmp_path, every=1, resume=True)
-    assert torch.equal(flat(model), flat(trained[0])) and list(result.history.loss) == list(trained[1].loss)
-
-
-def _stop_after(steps: int, model: torch.nn.Module, config: TrainingConfig, folder) -> None:
-    """Train with a checkpoint after each step, and break off in the forward pass of the next."""
-    passes = 0
-
-    def count(*_: object) -> None:
-        nonlocal passes
-        passes += 1
-        if passes > steps:
-            raise InterruptedError
-
-    handle = model.register_forward_pre_hook(lambda module, inputs: count() if module.training else None)
-    try:
-        train(model, BLOCKS, config, checkpoint_dir=folder, every=1)
-    finally:
-        handle.remove()
+def test_a_stopped_run_goes_on_bit_for_bit(tmp_path):
+    assert_goes_on_bit_for_bit(lambda: apply_strategy(small_model(), "full").model, BLOCKS, CONFIG, 2, tmp_path)
 
 
 def test_a_saved_adapter_is_peft_s_own(tmp_path):
