@@ -2,13 +2,43 @@
 
 from html.parser import HTMLParser
 
+import numpy as np
+import pandas as pd
 import pytest
-from planted_comparison import planted_comparison
 
+from tlkit.evidence.comparison import Comparison, summary
+from tlkit.evidence.learning_rates import LearningRate
+from tlkit.evidence.statistics import compare_pairs
+from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
 from tlkit.reports.export import brief, export
 
+# Of each strategy: the change of nats per token, and the share by which perplexity on general text rises.
 EFFECTS = {"full": (-0.5, 0.3), "lora": (-0.5, 0.0), "last_layers": (-0.3, -0.2), "bitfit": (0.0, 0.1)}
+
+
+def planted_comparison(effects, model="planted", impossible=None):
+    """A comparison without any training, whose runs differ by what is given and by a hundredth of a nat of noise."""
+    draw, count = np.random.default_rng(0), 40
+    base, tokens = draw.normal(4.5, 0.2, count), draw.integers(50, 150, count)
+    runs, documents = [], []
+    for name, (change, general) in {ZERO_SHOT: (0.0, 0.0), **effects, CONTROL: (2.0, 20.0)}.items():
+        for seed in range(1 if name in (ZERO_SHOT, CONTROL) else 3):
+            nats = (base + change + draw.normal(0, 0.01, count)) * tokens
+            parts = {"document": range(count), "nats": nats, "tokens": tokens}
+            documents.append(pd.DataFrame({"strategy": name, "seed": seed} | parts))
+            run = dict.fromkeys(("perplexity", "perplexity_low", "perplexity_high"), np.exp(nats.sum() / tokens.sum()))
+            run |= {"perplexity_before": 90.0, "general_before": 20.0, "general": 20.0 * (1 + general)}
+            run |= {"bits_per_byte": 1.0, "trainable_values": 1000, "trainable_percent": 50.0, "file_bytes": 4000}
+            run |= {"seconds": 2.0, "peak_memory_mb": 20.0, "learning_rate": 1e-3, "context": 64.0}
+            runs.append({"strategy": name, "seed": None if name == ZERO_SHOT else seed} | run)
+    runs, documents = pd.DataFrame(runs), pd.concat(documents)
+    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+    rates = {name: LearningRate(1e-3, "planted", True, 8) for name in (*effects, CONTROL)}
+    table = summary(runs, pairs, rates, "full", impossible).assign(against="full")
+    made = {"model": model, "corpus": "rust", "profile": "test", "seeds": 3, "date": "2026-11-23 05:00 UTC"}
+    made |= {"command": "python -m tlkit compare"}
+    return Comparison(table, runs, documents, pd.DataFrame(), pairs, pd.DataFrame(), {}, made)
 
 
 def test_the_short_table_has_six_columns_beside_the_strategy():
