@@ -44,16 +44,10 @@ def simulated(
     """Scores as `compare_pairs` takes them; heavy-tailed (t with 5 degrees of freedom), documents of unequal length.
 
     Args:
-        random: draws everything.
-        documents: how many there are.
-        seeds: for each strategy.
         spreads: standard deviations of the effects of a document, of a seed, and of both, in nats per token.
         levels: what each strategy's nats per token are above those of the best; equal strategies have equal ones.
         lengths: standard deviation of the logarithm of a document's tokens; it is 0.2 in the bundled texts.
         unstable: so many times as much do seeds matter to the first strategy.
-
-    Returns:
-        A row for each strategy, seed and document.
     """
 
     def heavy(*shape: int) -> np.ndarray:

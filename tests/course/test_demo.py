@@ -97,6 +97,7 @@ def says(screen, text: str) -> str:
 
 
 def test_every_panel_answers(demo):
+    """To a control each, in a browser; what panels compute is for `test_panels`."""
     page, _, _ = demo
     assert page.locator(".screen").count() == PANELS
     inside = panel(page, 1)
@@ -107,8 +108,6 @@ def test_every_panel_answers(demo):
     says(inside, "In block 1, head 2")
     inside.get_by_label("Text").fill("")
     says(inside, "the text is empty")
-    inside.get_by_label("Text").fill("In Rust, the borrow checker")
-    says(inside, "10 tokens")
     strategies = panel(page, 2)
     strategies.get_by_label("Strategy").select_option("last_layers")
     says(strategies, f"{strategy_report('tiny', 'last_layers').trainable_values:,} of 4,036,800")
@@ -122,17 +121,11 @@ def test_every_panel_answers(demo):
     race.get_by_role("button", name="Stop").press("Enter")  # from the keyboard
     assert "full, rate 0.001: step" in says(race, "Stopped, and kept.")
     fitting = panel(page, 4)
-    says(fitting, "Does not fit RTX 4060 8GB")
     page.keyboard.press(" ")
     says(fitting, "Fits RTX 4060 8GB")
-    assert fitting.get_by_label("Strategy").input_value() == "last_layers"
     ladder = panel(page, 5)
-    for number in range(1, 7):
-        page.keyboard.press(" ")
-        said = says(ladder, f"Attempt {number} of 6")
-    assert "it holds" in said and ladder.get_by_role("button", name="Next attempt").is_disabled()
-    ladder.get_by_role("button", name="Back").click()
-    says(ladder, "Attempt 5 of 6, activation checkpointing: failed in the optimizer step")
+    page.keyboard.press(" ")
+    says(ladder, "Attempt 1 of 6")
     answers = panel(page, 6)
     page.keyboard.press(" ")
     answers.get_by_text("600k rows. This, rusqlite 0.29.0").last.wait_for()
