@@ -6,8 +6,7 @@ to 1e-2 in bf16, where either rounds to 8 bits. Every run is a process of its ow
 machine that slows down slows both. Times are medians over the steps after the first epoch (where tlkit keeps a frozen
 prefix, those are the steps that find it); memory is the highest resident size of the process.
 
-The cases of `real` need SmolLM2-135M-Instruct, by its name or with `--model` as a folder; where it is not here they are
-left out, and a line says so.
+The cases of `real` need SmolLM2-135M-Instruct (`make fetched`); where it is not here, a line says that they are left out.
 """
 
 import argparse
@@ -29,7 +28,7 @@ from transformers import AutoModelForCausalLM
 
 from tlkit.devices import probe
 from tlkit.memory import freed_memory_kept
-from tlkit.models import architecture, load_model
+from tlkit.models import architecture, fetched_folder, load_model
 from tlkit.models.prefix import cached_prefix
 from tlkit.settings import TrainingConfig, setup
 from tlkit.steps import Plan, TrainingState, take_step
@@ -62,7 +61,7 @@ CASES = {
 }
 
 
-def one(who: str, folder: str | None, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
+def one(who: str, name: str, strategy: str, rows: int, tokens: int, batches: int) -> dict:
     """Train for three epochs, in this process, which does nothing else."""
     import resource  # Windows has none
 
@@ -72,7 +71,7 @@ def one(who: str, folder: str | None, name: str, strategy: str, rows: int, token
     torch.manual_seed(0)
     if name in ("tiny", REAL):
         dtype = dtype_of_weights(kind, precision_of(strategy))
-        model = load_model(folder if folder and name == REAL else name, dtype=dtype).model
+        model = load_model(name, dtype=dtype).model
     else:
         model = AutoModelForCausalLM.from_config(architecture(name))
     vocabulary = model.config.vocab_size
@@ -147,13 +146,13 @@ def _by_trainer(model, order, rows: int, precision: str) -> tuple[list[float], l
     return watch.losses, watch.seconds
 
 
-def take_turns(case: tuple, folder: str | None = None) -> dict:
+def take_turns(case: tuple) -> dict:
     """Both, alternating, in fresh processes; one row of the table."""
     model, strategy, rows, tokens, batches, turns = case
     found = {"tlkit": [], "trainer": []}
     for turn in range(turns):
         for who in ("tlkit", "trainer") if turn % 2 == 0 else ("trainer", "tlkit"):
-            command = [sys.executable, __file__, "--one", who, json.dumps([folder, *case[:5]])]
+            command = [sys.executable, __file__, "--one", who, json.dumps(case[:5])]
             environment = os.environ | (GIVEN_BACK if "given back" in strategy else {})
             run = subprocess.run(command, capture_output=True, text=True, env=environment)
             if run.returncode:
@@ -228,20 +227,9 @@ def write(rows: list[dict], output: Path) -> None:
     )
 
 
-def is_here(folder: str | None) -> bool:
-    """Whether the real model can be loaded; where it cannot, a line says so."""
-    try:
-        load_model(folder or REAL)
-    except (OSError, ValueError, RuntimeError) as error:
-        print(f"{REAL} is not here, its cases are left out ({str(error).splitlines()[0]}); --model names its folder")
-        return False
-    return True
-
-
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("sizes", nargs="*", default=list(CASES), help=", ".join(CASES))
-    parser.add_argument("--model", help=f"the folder of {REAL}, where `load_model` does not find it by its name")
     parser.add_argument("--output", type=Path, default=HERE, help="where to write; default: beside this file")
     parser.add_argument("--turns", type=int, help="of each case; default: as CASES says")
     parser.add_argument("--one", nargs=2, help="for this file itself: who trains, and what")
@@ -250,8 +238,9 @@ if __name__ == "__main__":
         print(json.dumps(one(options.one[0], *json.loads(options.one[1]))))
     else:
         options.output.mkdir(parents=True, exist_ok=True)
-        left_out = {"real", "bf16"} & set(options.sizes) and not is_here(options.model)
-        for size in options.sizes:
-            for case in CASES[size] if size not in ("real", "bf16") or not left_out else ():
-                print(case, flush=True)
-                write([take_turns((*case[:-1], options.turns or case[-1]), options.model)], options.output)
+        for case in (case for size in options.sizes for case in CASES[size]):
+            if case[0] == REAL and fetched_folder(REAL) is None:
+                print(f"left out, as it was not fetched: {case}", flush=True)
+                continue
+            print(case, flush=True)
+            write([take_turns((*case[:-1], options.turns or case[-1]))], options.output)

@@ -54,21 +54,13 @@ class Reference:
 
 @dataclass(frozen=True)
 class Bench:
-    """One device, and all that the checks need.
-
-    Attributes:
-        device: real or virtual.
-        loaded: the bundled model, on the processor; the checks work on copies.
-        blocks: token ids, shape (`STEPS` x `ROWS`, tokens).
-        validation: token ids, shape (`ROWS`, tokens).
-        host: the processor.
-    """
+    """One device, and all that the checks need."""
 
     device: Device | VirtualDevice
-    loaded: LoadedModel
-    blocks: torch.Tensor
-    validation: torch.Tensor
-    host: Device
+    loaded: LoadedModel  # the bundled model, on the processor; the checks work on copies
+    blocks: torch.Tensor  # token ids, shape (`STEPS` x `ROWS`, tokens)
+    validation: torch.Tensor  # token ids, shape (`ROWS`, tokens)
+    host: Device  # the processor
     _references: dict[tuple, Reference] = field(default_factory=dict)
 
     @property
