@@ -6,7 +6,7 @@ to 1e-2 in bf16, where either rounds to 8 bits. Every run is a process of its ow
 machine that slows down slows both. Times are medians over the steps after the first epoch (where tlkit keeps a frozen
 prefix, those are the steps that find it); memory is the highest resident size of the process.
 
-The cases of `real` need SmolLM2-135M-Instruct (`make fetched`); where it is not here, a line says that they are left out.
+The cases of `real` need SmolLM2-135M-Instruct (`make fetched`); where it is not here, they are left out.
 """
 
 import argparse

@@ -12,11 +12,7 @@ MARKERS = "osD^vPX*"
 
 @described
 def perplexity_chart(table: pd.DataFrame) -> Chart:
-    """Perplexity on held-out text, with the 95% interval over documents; rows are in the order of the table.
-
-    The control, which begins with random weights, is left out: it would leave the others no room.
-    """
-    table = table[table.strategy != CONTROL]
+    """Perplexity on held-out text, with the 95% interval over documents; rows are in the order of the table."""
     figure, axes = _rows_chart(table, "perplexity", "{:,.1f}")
     axes.set_xlabel("perplexity (lower is better; lines: 95% interval over documents)")
     headline(figure, "Perplexity on held-out text")
@@ -26,7 +22,7 @@ def perplexity_chart(table: pd.DataFrame) -> Chart:
 @described
 def accuracy_chart(table: pd.DataFrame, chance: float) -> Chart:
     """Balanced accuracy of each strategy, with 95% intervals; the dashed line is what guessing gives."""
-    figure, axes = _rows_chart(table[table.strategy != CONTROL], "balanced_accuracy", "{:.0%}")
+    figure, axes = _rows_chart(table, "balanced_accuracy", "{:.0%}")
     axes.axvline(chance, color=INK, linestyle="--", label="guessing")
     axes.xaxis.set_major_formatter("{x:.0%}")
     axes.set_xlabel("balanced accuracy (lines: 95% interval over texts)")
@@ -95,8 +91,11 @@ def cost_chart(table: pd.DataFrame) -> Chart:
 
 
 def _rows_chart(table: pd.DataFrame, column: str, form: str) -> tuple[Chart, Axes]:
-    """A row for each strategy, the first on top: its point with its interval, and the figure at the right."""
-    table = table.dropna(subset=column).reset_index(drop=True)
+    """A row for each strategy, the first on top: its point with its interval, and the figure at the right.
+
+    The control, which begins with random weights, is left out: it would leave the others no room.
+    """
+    table = table[table.strategy != CONTROL].dropna(subset=column).reset_index(drop=True)
     figure, axes = new_figure(1.6 + 0.34 * len(table))  # inches: a line of text for each row, the title and the axis
     values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
     errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
