@@ -1,6 +1,6 @@
 """What a model writes behind a prompt, and why it stopped."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,7 +14,6 @@ from tlkit.models.parts import base_model, evaluation_mode, largest_change, lear
 
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-AT_ONCE = 16  # prompts, where nothing else is said
 # What architectures raise that have no place for a mask of their caller or for positions.
 NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 
@@ -60,7 +59,7 @@ def continue_tokens(
     new_tokens: int = 30,
     temperature: float = 0.0,
     seed: int = 0,
-    batch_size: int | None = None,
+    batch_size: int = 16,
 ) -> list[Continuation]:
     """Let a model go on with prompts that are tokens already, up to an end token where it writes one.
 
@@ -73,7 +72,7 @@ def continue_tokens(
         new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.
         seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once, None for `AT_ONCE`; samples depend on it.
+        batch_size: the most prompts at once; samples depend on it.
 
     Raises:
         ValueError: for more tokens than the model can read.
@@ -90,10 +89,13 @@ def continue_tokens(
     # A row that has ended is filled up while others go on: with what, is of no importance.
     options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
     device = next(model.parameters()).device
+    order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))  # those of like length together
     written: dict[int, Continuation] = {}
     with evaluation_mode(model), torch.random.fork_rng([device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
-        for places in _together(model, prompts, batch_size or AT_ONCE):
+        at_once = batch_size if min(batch_size, len(prompts)) > 1 and _reads_together(model) else 1
+        for begin in range(0, len(order), at_once):
+            places = order[begin : begin + at_once]
             inputs = _padded_left([prompts[place] for place in places], device)
             rows = model.generate(**inputs, num_beams=1, **options, **sampling)
             width = inputs["input_ids"].shape[1]
@@ -113,13 +115,6 @@ def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -
     # Decoded alone, a continuation may lose the space that it begins with.
     text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
     return Continuation(text, end - begin, last is not None)
-
-
-def _together(model: nn.Module, prompts: Sequence[Sequence[int]], most: int) -> Iterator[list[int]]:
-    """Yield the places of prompts that are continued at once, those of like length together."""
-    places = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))
-    size = most if min(most, len(prompts)) > 1 and _reads_together(model) else 1
-    yield from (places[begin : begin + size] for begin in range(0, len(places), size))
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:

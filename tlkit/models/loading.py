@@ -140,7 +140,6 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
         base: the folder of the base model.
         way: "continue", "merge", or None for a frozen adapter.
     """
-    refuse_other_formats(name, folder)
     with one_line_errors(name):
         # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
         notes = folder / BASE
@@ -235,7 +234,6 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
         raise ValueError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
 
 
-@torch.no_grad()
 def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
     """Change the second token of a text, then its last, and refuse a model whose earlier logits move.
 
@@ -245,14 +243,16 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     number of tokens round differently, by some millionths of the logits' spread.
     """
     text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
-    ids = torch.tensor([text[: min(PROBE, longest_input(model) or PROBE)]], device=model.device)
-    logits = logits_of(model, ids)
+    ids = torch.tensor(text[: min(PROBE, longest_input(model) or PROBE)], device=model.device)
+    places = (1, len(ids) - 1)
+    rows = ids.repeat(1 + len(places), 1)
+    for changed, place in zip(rows[1:], places, strict=True):
+        changed[place] = (ids[place] + 1) % len(tokenizer)
+    logits, *changed_logits = logits_of(model, rows)
     if logits.isnan().any():
         raise ValueError(f"model {name!r}: its logits are not numbers (NaN): the weights are damaged")
-    for place in (1, ids.shape[1] - 1):
-        changed = ids.clone()
-        changed[0, place] = (ids[0, place] + 1) % len(tokenizer)
-        if largest_change(logits[:, :place], logits_of(model, changed)[:, :place]) > rounding(model):
+    for changed, place in zip(changed_logits, places, strict=True):
+        if largest_change(logits[:place], changed[:place]) > rounding(model):
             raise ValueError(
                 f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another "
                 f"token {place + 1} changes the logits before it. Expected a causal language model; a masked one has "

@@ -118,23 +118,13 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
     Raises:
         ValueError: where one of them is not to be had, or a folder is not one model.
     """
-    folders: list[tuple[str, Path]] = []
-    wanted: str | None = name
+    folders, wanted = [], name
     while wanted is not None:
         source = source_of(wanted)
-        is_path = Path(source).is_absolute() or source.startswith((".", "~")) or "\\" in source
-        if is_path and folders and not Path(source).is_dir():
-            raise ValueError(
-                f"model {name!r}: the base model of its adapter is the folder {source!r}, which is not there (seen "
-                f"from {Path.cwd()}): write its absolute path at base_model_name_or_path in "
-                f"{folders[-1][1] / 'adapter_config.json'}"
-            )
         if not Path(source).is_dir():
             refuse_other_formats(name, Path(source))
         with one_line_errors(source):
             folder = Path(source if Path(source).is_dir() else snapshot_download(source, **files)).resolve()
-        if folder in [other for _, other in folders]:
-            raise ValueError(f"model {name!r}: {folder} names itself as the base model of its adapter")
         folders.append((_portable_name(wanted, folder), folder))
         wanted = named_base(folder)
     return folders
@@ -160,7 +150,15 @@ def named_base(folder: Path) -> str | None:
         base = json.loads(notes.read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
         raise ValueError(f"{notes} names no base model: write its name or folder at base_model_name_or_path")
-    return str(base)
+    is_path = Path(base).is_absolute() or base.startswith((".", "~")) or "\\" in base
+    if Path(base).resolve() == folder:
+        raise ValueError(f"{folder} names itself as the base model of its adapter")
+    if is_path and not Path(base).is_dir():
+        raise ValueError(
+            f"{folder}: the base model of its adapter is the folder {base!r}, which is not there (seen from "
+            f"{Path.cwd()}): write its absolute path at base_model_name_or_path in {notes}"
+        )
+    return base
 
 
 def refuse_other_formats(name: str, path: Path) -> None:

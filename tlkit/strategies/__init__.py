@@ -1,6 +1,5 @@
 """What is trainable: the strategies by name, what each really selects, and how a reader adds one."""
 
-from tlkit.strategies import weights  # whose strategies are known from here on, before those of peft_methods
 from tlkit.strategies.apply import apply_strategy
 from tlkit.strategies.registry import (
     FAMILIES,

@@ -17,11 +17,11 @@ from tlkit.models.parts import (
     original_module_of,
 )
 from tlkit.quantization import logical_size
-from tlkit.strategies.peft_methods import ALL
+from tlkit.strategies.methods import ALL
 from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
 from tlkit.strategies.report import StrategyReport, describe
 
-FEW, MANY = 8, 256  # tokens
+PROBE = 64  # tokens: of fewer, not every expert gets one
 
 
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
@@ -46,7 +46,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     """
     check_strategy(strategy, options)
     if added := adapter_names(model):
-        _refuse_all_but_continuing(model, strategy, options)
+        _refuse_all_but_continuing(model, added, strategy, options)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
@@ -72,35 +72,28 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     return replace(report, observations=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
 
 
-def _refuse_all_but_continuing(model: nn.Module, strategy: str, options: dict) -> None:
+def _refuse_all_but_continuing(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
     """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError.
 
-    One that was loaded to be trained on (`adapter="continue"`) is an adapter of LoRA's kind that is not frozen.
+    One that was loaded to be trained on (`adapter="continue"`) is of LoRA's kind, and not frozen.
     """
-    config, added = getattr(model, "peft_config", {}).get("default"), adapter_names(model)
     not_frozen = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
-    continues = config is not None and config.peft_type == "LORA" and not_frozen
-    made_by = _made_by(model) if continues else "the strategy that made it"
-    if continues and strategy != made_by:
-        raise ValueError(
-            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
-            "or merge it"
-        )
-    if not continues or options:
+    config = getattr(model, "peft_config", {}).get("default")
+    if not not_frozen or config is None or config.peft_type != "LORA":
         raise ValueError(
             f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
-            f"the weights, for any strategy, or with adapter='continue' to train it on with {made_by}, without options"
+            "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
         )
-
-
-def _made_by(model: nn.Module) -> str:
-    """The strategy that makes an adapter like the one of this model, which is of LoRA's kind."""
-    config = model.peft_config["default"]
+    made_by = "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
     if in_four_bits(model):
-        return "qlora"
-    if str(config.init_lora_weights).startswith("pissa"):
-        return "pissa"
-    return "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
+        made_by = "qlora"
+    elif str(config.init_lora_weights).startswith("pissa"):
+        made_by = "pissa"
+    if strategy != made_by or options:
+        raise ValueError(
+            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
+            "without options, or merge it"
+        )
 
 
 def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
@@ -171,13 +164,23 @@ def _without_influence(model: nn.Module, strategy: str) -> list[str]:
         return []
     kind, names, head = type(base_model(model)).__name__, adapter_names(model), set(map(id, class_head(model)))
     added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
-    try:  # with many tokens only where few have left something out: not every expert gets one of a few
-        left = _left_out(model, added, FEW) and _left_out(model, added, MANY)
+    config, device = model.config.get_text_config(), next(model.parameters()).device
+    length = min(PROBE, longest_input(model) or PROBE)
+    ids = torch.arange(length + 1) % config.vocab_size
+    if config.pad_token_id is not None:
+        ids = ids[ids != config.pad_token_id]
+    try:
+        with evaluation_mode(model), torch.enable_grad():
+            output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
+            reached = [None] * len(added)
+            if output.requires_grad:
+                reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
     except torch.OutOfMemoryError:
         raise
     except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
         reason = " ".join(str(error).split())
         raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
+    left = [name for name, gradient in zip(added, reached, strict=True) if gradient is None]
     if not left:
         return []
     if len(left) == len(added):
@@ -187,18 +190,3 @@ def _without_influence(model: nn.Module, strategy: str) -> list[str]:
         f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
         "took no part in a pass over a few tokens: the model passes these layers over, or uses their weights directly"
     ]
-
-
-def _left_out(model: nn.Module, added: dict[str, nn.Parameter], most: int) -> list[str]:
-    """The names of those tensors on which the logits of `most` tokens, or as many as can be read, do not depend."""
-    config, device = model.config.get_text_config(), next(model.parameters()).device
-    length = min(most, longest_input(model) or most)
-    ids = torch.arange(length + 1) % config.vocab_size
-    if config.pad_token_id is not None:
-        ids = ids[ids != config.pad_token_id]
-    with evaluation_mode(model), torch.enable_grad():
-        output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
-        if not output.requires_grad:
-            return list(added)
-        reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
-    return [name for name, gradient in zip(added, reached, strict=True) if gradient is None]

@@ -22,12 +22,13 @@ Selector = Callable[..., nn.Module | tuple[nn.Module, Groups] | None]
 OWN = "own"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy the family that it belongs to
+OPTIONS: dict[str, dict[str, object]] = {}  # and its options with their defaults
 KEPT_IN_MODEL_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft keeps what they train in no other
 RESERVED = ("all", "peft", "classic")
 _of_files: dict[Selector, str] = {}  # of a strategy from a file, the SHA-256 of that file
 
 
-def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
+def strategy(name: str, family: str = OWN, options: dict[str, object] | None = None) -> Callable[[Selector], Selector]:
     """Make a function a strategy, known by its name to whatever asks for one.
 
     The function is given a model of which everything is frozen. It makes trainable what it wants (`requires_grad_`)
@@ -38,6 +39,7 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
     Args:
         name: letters, digits and underscores, for the command line and for tables.
         family: leave it out; it groups the strategies of this package.
+        options: with their defaults, where the function's parameters do not say them.
 
     Raises:
         ValueError: for a name that is taken or cannot be typed, or a function that could not be called.
@@ -48,12 +50,13 @@ def strategy(name: str, family: str = OWN) -> Callable[[Selector], Selector]:
             raise ValueError(f"strategy {name!r}: expected a name of small letters, digits and _, none of {RESERVED}")
         if FAMILIES.get(name, OWN) != OWN:
             raise ValueError(f"strategy {name!r} is there already: choose another name")
-        first, *options = inspect.signature(select).parameters.values() or (None,)
-        if first is None or any(o.default is o.empty and o.kind is not o.VAR_KEYWORD for o in options):
+        first, *others = inspect.signature(select).parameters.values() or (None,)
+        defaults = {other.name: other.default for other in others if other.kind is not other.VAR_KEYWORD}
+        if first is None or inspect.Parameter.empty in defaults.values():
             raise ValueError(
                 f"strategy {name!r}: expected a function of a model, and defaults for its other parameters"
             )
-        STRATEGIES[name], FAMILIES[name] = select, family
+        STRATEGIES[name], FAMILIES[name], OPTIONS[name] = select, family, options or defaults
         return select
 
     return register
@@ -97,7 +100,7 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     """
     defaults = _options_of(name)
     if name == "qlora" and isinstance(method := options.get("method", defaults["method"]), str):
-        defaults |= _options_of(method)
+        defaults = defaults | _options_of(method)
     if unknown := sorted(set(options) - set(defaults)):
         raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(defaults) or 'none'}")
     for option, value in options.items():
@@ -112,8 +115,7 @@ def _options_of(name: str) -> dict[str, object]:
     """The options of a strategy, with their defaults."""
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    _, *options = inspect.signature(STRATEGIES[name]).parameters.values()
-    return {option.name: option.default for option in options if option.kind is not option.VAR_KEYWORD}
+    return OPTIONS[name]
 
 
 def load_plugin(path: str | Path | None) -> list[str]:

@@ -1,0 +1,249 @@
+"""The strategies: those that train a model's own weights, and those of peft, which train few new ones beside them."""
+
+import warnings
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from torch import nn
+
+from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_bits, is_norm
+from tlkit.quantization import four_bit_config, quantize_linear_layers
+from tlkit.strategies.registry import FAMILIES, STRATEGIES, Groups, strategy
+
+ALL = "all-linear"  # layers but the head; what `targets` (names of layers) is where it is left out
+LORA = {"r": 8, "alpha": 16, "dropout": 0.0, "targets": None}
+# How peft calls an option that has another name here.
+PEFT_NAMES = {
+    "alpha": "lora_alpha",
+    "dropout": "lora_dropout",
+    "targets": "target_modules",
+    "block": "oft_block_size",
+    "tokens": "num_virtual_tokens",
+}
+
+
+@strategy("full", family="classic")
+def full(model: nn.Module) -> nn.Module:
+    """Every weight."""
+    return model.requires_grad_(True)
+
+
+@strategy("freeze_lower", family="classic")
+def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
+    """The lower half of the blocks stays as pretrained; with the embeddings frozen, too, they need no backward pass."""
+    blocks = find_blocks(model)
+    model.requires_grad_(True)
+    for block in blocks[: len(blocks) // 2]:
+        block.requires_grad_(False)
+    if freeze_embeddings:
+        _freeze_embeddings(model)
+
+
+@strategy("freeze_embeddings", family="classic")
+def freeze_embeddings(model: nn.Module) -> None:
+    """Where the head is tied to the embedding, it is frozen with it."""
+    _freeze_embeddings(model.requires_grad_(True))
+
+
+@strategy("last_layers", family="classic")
+def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, train_head: bool = False) -> None:
+    """The last blocks, by default with every norm of the model, as the published experiment had it."""
+    layers = find_blocks(model)
+    if not 1 <= blocks <= len(layers):
+        raise ValueError(f"last_layers(blocks={blocks}): expected 1 to {len(layers)} for this model")
+    norms = [module for module in model.modules() if is_norm(module)] if train_norms else []
+    head = [model.get_output_embeddings()] if train_head else []
+    for module in (*layers[-blocks:], *norms, *head):
+        module.requires_grad_(True)
+
+
+@strategy("linear_probe", family="head")
+def linear_probe(model: nn.Module) -> None:
+    """Nothing but a classifier's new head, which every strategy trains: every text keeps the same features."""
+    if not classifies(model):
+        raise ValueError(f"linear_probe trains a new head alone, and {type(model).__name__} has none: classify with it")
+
+
+@strategy("bitfit", family="classic")
+def bitfit(model: nn.Module) -> None:
+    """Bias vectors only. Source: Ben Zaken et al. 2022, BitFit."""
+    # Mixtures keep those of their experts in parameters of their own, called gate_up_proj_bias and the like.
+    biases = [p for name, p in model.named_parameters() if name.endswith((".bias", "_bias"))]
+    if not biases:
+        raise ValueError(f"bitfit selected no weights of {type(model).__name__}: this architecture has no bias vectors")
+    for bias in biases:
+        bias.requires_grad_(True)
+
+
+# Both schedules are of Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification (ULMFiT).
+@strategy("gradual_unfreezing", family="in time")
+def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Groups]:
+    """From the head down: a further share of the blocks with each phase, the embedding with the last one.
+
+    All phases are equally long. A head that is tied to the embedding waits for it.
+    """
+    levels = _levels(model.requires_grad_(True))
+    if not 2 <= phases <= len(levels):
+        raise ValueError(f"gradual_unfreezing(phases={phases}): expected 2 to {len(levels)} for this model")
+    groups = []
+    for phase in range(phases):
+        chosen = [names for level, names in enumerate(levels) if level * phases // len(levels) == phase]
+        groups.append(ParameterGroup(frozenset().union(*chosen), begins=phase / phases))
+    return model, groups
+
+
+@strategy("discriminative_rates", family="in time")
+def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Module, Groups]:
+    """Everything, at rates that fall by the same factor from one block to the next below it.
+
+    The head learns at the rate of the run, the embedding at `lowest` times that.
+    """
+    if not 0 < lowest < 1:
+        raise ValueError(f"discriminative_rates(lowest={lowest}): expected a multiple of the rate between 0 and 1")
+    levels = _levels(model.requires_grad_(True))
+    steps = len(levels) - 1
+    return model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)]
+
+
+def _freeze_embeddings(model: nn.Module) -> None:
+    """Token embeddings, and position embeddings where the model learns them outside the blocks."""
+    inside = {id(module) for module in find_blocks(model).modules()}
+    for module in model.modules():
+        if isinstance(module, nn.Embedding) and id(module) not in inside:
+            module.requires_grad_(False)
+
+
+def _levels(model: nn.Module) -> list[frozenset[str]]:
+    """The names of a model's weights from the top: head and final norm, the blocks from the last on, the embedding."""
+    blocks = find_blocks(model)
+    depths = {id(p): 0 for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
+    depths |= {id(p): depth for depth, block in enumerate(blocks, 1) for p in block.parameters()}
+    names_at = [set() for _ in range(len(blocks) + 2)]
+    for name, parameter in model.named_parameters():
+        names_at[depths.get(id(parameter), len(blocks) + 1)].add(name)
+    return [frozenset(names) for names in reversed(names_at) if names]
+
+
+class Method(NamedTuple):
+    """A method of peft: the name of its configuration, the options with their defaults, and what is set besides."""
+
+    config: str
+    options: dict[str, object]
+    settings: dict[str, object]
+
+
+METHODS = {
+    # Beside each linear layer a product of two thin matrices, alpha / r times. Source: Hu et al. 2021, LoRA.
+    "lora": Method("LoraConfig", LORA, {}),
+    # LoRA turns the rows of a weight; how long each is becomes a weight of its own. Source: Liu et al. 2024, DoRA.
+    "dora": Method("LoraConfig", LORA, {"use_dora": True}),
+    # LoRA counted alpha / sqrt(r) times, so that a high rank learns as fast. Source: Kalajdzievski 2023.
+    "rslora": Method("LoraConfig", LORA, {"use_rslora": True}),
+    # A factor for each key, value and inner unit of the MLPs, in the layers that peft's table names for a family.
+    # Source: Liu et al. 2022, Few-Shot Parameter-Efficient Fine-Tuning.
+    "ia3": Method("IA3Config", {}, {}),
+    # Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA.
+    "vera": Method("VeraConfig", {"r": 64, "targets": None}, {}),
+    # Rotates each `block` inputs of a layer among themselves. Source: Qiu et al. 2023, Orthogonal Finetuning.
+    "oft": Method("OFTConfig", {"block": 16, "targets": None}, {"r": 0}),
+    # Keys and values before the first token's, in every block; zero at first. Source: Li and Liang 2021.
+    "prefix_tuning": Method("PrefixTuningConfig", {"tokens": 16}, {"init_weights": "zero"}),
+}
+
+
+def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
+    """peft's wrapper around a model, by one of its methods."""
+    import peft
+
+    kind = getattr(peft, method.config)
+    make = four_bit_config(kind) if in_four_bits(model) else kind
+    settings = {PEFT_NAMES.get(name, name): value for name, value in (method.options | options).items()}
+    if "targets" in method.options:
+        settings["target_modules"] = settings["target_modules"] or ALL
+    task = "SEQ_CLS" if classifies(model) else "CAUSAL_LM"
+    try:
+        with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
+            warnings.filterwarnings("ignore", message="Unsupported layer type")
+            adapted = peft.get_peft_model(model, make(task_type=task, **settings, **method.settings))
+    except torch.OutOfMemoryError:
+        raise
+    except Exception as error:  # peft raises whatever it is that an architecture has not
+        reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
+        if "`target_modules`" in reason and method.config == "IA3Config":
+            reason = "its table of layers has no entry for this architecture"
+        raise ValueError(f"peft cannot adapt {type(model).__name__} by this method: {reason}") from error
+    adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
+    return adapted
+
+
+for _name, _method in METHODS.items():
+    strategy(_name, "peft", _method.options)(partial(adapt, _method))
+
+
+@strategy("qlora", "peft")
+def qlora(model: nn.Module, method: str = "lora", **options: object) -> nn.Module | tuple[nn.Module, Groups]:
+    """LoRA, or another `method`, beside linear layers that are kept in 4 bits. Source: Dettmers et al. 2023."""
+    if method == "qlora" or FAMILIES[method] != "peft":
+        raise ValueError(f"method={method!r}: expected a method of peft, such as lora, dora or ia3")
+    if method == "pissa":
+        raise ValueError("method='pissa' begins with parts of the weights, which 4 bits do not hold")
+    quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
+    model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
+    return STRATEGIES[method](model, **options)
+
+
+@strategy("pissa", "peft", PISSA := LORA | {"alpha": 8})
+def pissa(model: nn.Module, **options: object) -> nn.Module:
+    """LoRA that starts as the weight's largest singular parts, taken out of it. Source: Meng et al. 2024, PiSSA."""
+    # A model on paper has no singular values; shapes are all that anybody asks of it.
+    on_paper = next(model.parameters()).is_meta
+    adapted = adapt(Method("LoraConfig", PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
+    if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
+        raise ValueError("peft cannot adapt experts by this method: their weights are in no layers of their own")
+    for module in adapted.modules() if on_paper else ():
+        if hasattr(module, "lora_A"):  # a matrix has no more parts than its smaller side is long
+            A, B = module.lora_A["default"], module.lora_B["default"]
+            parts = min(A.out_features, A.in_features, B.out_features)
+            A.weight.data, B.weight.data = A.weight.data[:parts], B.weight.data[:, :parts]
+    return adapted
+
+
+@strategy("lora_fa", "peft", LORA)
+def lora_fa(model: nn.Module, **options: object) -> nn.Module:
+    """LoRA whose first matrix, A, stays random: a step keeps r values of a layer's input. Source: Zhang et al. 2023."""
+    adapted = adapt(METHODS["lora"], model, **options)
+    for name, parameter in adapted.named_parameters():
+        if ".lora_A." in name:
+            parameter.requires_grad_(False)
+    return adapted
+
+
+@strategy("lora_plus", "peft", LORA | {"ratio": 16.0})
+def lora_plus(model: nn.Module, ratio: float = 16.0, **options: object) -> tuple[nn.Module, Groups]:
+    """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
+    adapted = adapt(METHODS["lora"], model, **options)
+    second = frozenset(name for name, _ in adapted.named_parameters() if ".lora_B." in name)
+    return adapted, [ParameterGroup(second, rate=ratio)]
+
+
+@strategy("prompt_tuning", "peft")
+def prompt_tuning(model: nn.Module, tokens: int = 16) -> nn.Module:
+    """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
+    if classifies(model):
+        raise ValueError("a classifier that reads vectors instead of tokens cannot tell padding from text")
+    width = model.get_input_embeddings().weight.shape[1]
+    hidden = getattr(model.config.get_text_config(), "hidden_size", width)
+    if width != hidden:  # peft makes the vectors as wide as the one, and reads them back as wide as the other
+        raise ValueError(
+            f"{type(model).__name__} embeds tokens in {width} numbers and reads {hidden} in its blocks, and peft could "
+            "not load such a prompt again: choose another method"
+        )
+    return adapt(Method("PromptTuningConfig", {}, {"prompt_tuning_init": "SAMPLE_VOCAB"}), model, tokens=tokens)
+
+
+@strategy("ln_tuning", "peft")
+def ln_tuning(model: nn.Module) -> nn.Module:
+    """The norms alone, as copies that a small file holds. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
+    norms = [name for name, module in model.named_modules() if is_norm(module)]
+    return adapt(Method("LNTuningConfig", {}, {"target_modules": norms}), model)
