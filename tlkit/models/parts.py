@@ -1,7 +1,8 @@
 """What a transformers model is made of, with or without an adapter of peft; how much it reads, and a look at it."""
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -108,23 +109,19 @@ def is_norm(module: nn.Module) -> bool:
 
 def longest_input(model: nn.Module) -> int | None:
     """The most tokens that a model reads at once, by its configuration; None without a limit (ALiBi, recurrence)."""
-    configs = getattr(model, "peft_config", {}).values()
-    before = sum(config.num_virtual_tokens for config in configs if config.is_prompt_learning)
-    limit = _positions(base_model(model))
-    return None if limit is None else limit - before
-
-
-def _positions(model: nn.Module) -> int | None:
-    config = model.config.get_text_config()
-    if getattr(config, "alibi", False) or hasattr(model.base_model, "build_alibi_tensor"):
+    base = base_model(model)
+    config = base.config.get_text_config()
+    if getattr(config, "alibi", False) or hasattr(base.base_model, "build_alibi_tensor"):
         return None
     names = ("max_position_embeddings", "n_positions", "seq_length", "max_seq_len")
     limits = (getattr(config, name, None) for name in names)
     limit = next((limit for limit in limits if isinstance(limit, int) and limit > 0), None)
-    for name, module in model.named_modules():
+    for name, module in base.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
-            return module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from behind the padding
-    return limit
+            limit = module.num_embeddings - module.padding_idx - 1  # RoBERTa counts positions from behind the padding
+    learned = getattr(model, "peft_config", {}).values()
+    before = sum(config.num_virtual_tokens for config in learned if config.is_prompt_learning)
+    return None if limit is None else limit - before
 
 
 @contextmanager
@@ -139,9 +136,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = before
 
 
-def evaluation_mode(model: nn.Module) -> AbstractContextManager[None]:
-    """`mode` for looking at a model."""
-    return mode(model, training=False)
+evaluation_mode = partial(mode, training=False)  # for looking at a model
 
 
 @torch.no_grad()

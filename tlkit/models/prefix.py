@@ -40,11 +40,6 @@ class PrefixCache:
     _stand_in: torch.Tensor | None = field(default=None, repr=False)
     _empty: tuple[None, ...] | None = field(default=None, repr=False)  # what a block gives back behind hidden states
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes kept, in the host's memory."""
-        return sum(states.nbytes for states in self._states.values())
-
     def begin(self, _, args: tuple, kwargs: dict) -> None:
         """Look up the tokens of a pass of the decoder, before its blocks are asked."""
         tokens = kwargs.get("input_ids", args[0] if args else None)
