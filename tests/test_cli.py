@@ -1,7 +1,6 @@
 """The command line: one line and an exit code, whatever it is given; settings from one place; runs that repeat."""
 
 import errno
-import inspect
 import json
 import math
 import os
@@ -10,7 +9,6 @@ import shlex
 import subprocess
 import sys
 from dataclasses import fields
-from functools import wraps
 from pathlib import Path
 
 import pandas as pd
@@ -19,8 +17,7 @@ import yaml
 
 from tlkit.cli import COMMANDS, main
 from tlkit.commands import Outcome, as_columns
-from tlkit.commands.models import evaluate
-from tlkit.commands.parsing import parser_of
+from tlkit.commands.parsing import command_parser
 from tlkit.files import CheckpointError
 from tlkit.options import kind_of, option_fields
 from tlkit.settings import Plan, TrainingConfig
@@ -30,11 +27,11 @@ REACHED = "the work begins"
 # What does the work of each command, once everything that can be refused has been.
 WORK = (
     "tlkit.models.load_model",
-    "tlkit.models.fetch.fetch",
     "tlkit.evidence.experiment.load_model",
-    "tlkit.fitting.estimate.estimate_memory",
-    "tlkit.strategies.apply_strategy",
-    "tlkit.commands.doctor.examine",
+    "tlkit.commands.models.bring",
+    "tlkit.commands.models.estimate_memory",
+    "tlkit.commands.models.apply_strategy",
+    "tlkit.commands.evidence.estimate_memory",
 )
 NEEDED = {
     "fetch": ["tiny"],
@@ -43,12 +40,9 @@ NEEDED = {
     "audit": ["table.csv", "--metric", "accuracy", "--items", "1319"],
     "generate": ["--prompt", "In Rust,"],
 }
-PARSER = parser_of(COMMANDS)
+PARSER = command_parser()
 SETTINGS = [
-    (name, setting)
-    for name, command in COMMANDS.items()
-    for parameter in inspect.signature(command).parameters.values()
-    for setting in option_fields(parameter.annotation)
+    (name, setting) for name, (_, *kinds) in COMMANDS.items() for kind in kinds for setting in option_fields(kind)
 ]
 NO_NUMBERS = ["", "nan", "-inf", "1,5", "0x10", "None", "--", "9" * 5000, "1e999999", "\udcff", "\n"]
 NO_WHOLE_NUMBERS = [*NO_NUMBERS, "1.5", "1e9", "inf", str(10**12), str(-(10**12))]
@@ -66,7 +60,7 @@ def stopped(monkeypatch, tmp_path):
         monkeypatch.setattr(place, begin)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     # A thousand commands: the parser is made once, and the garbage is left where it is.
-    monkeypatch.setattr("tlkit.cli.parser_of", lambda commands: PARSER)
+    monkeypatch.setattr("tlkit.cli.command_parser", lambda: PARSER)
     monkeypatch.setattr("gc.collect", lambda: 0)
     for name in ("TLKIT_MODEL", "TLKIT_CORPUS", "TLKIT_PROFILE", "TLKIT_DEVICE"):
         monkeypatch.delenv(name, raising=False)
@@ -107,10 +101,7 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
     doubtful = {int: ["-1", "0", "1"], float: ["-1", "0", "1e9", "inf"], str: TEXTS, Path: paths, dict: TEXTS}
     for value in wrong + doubtful.get(kind, []):
         # A name of its own for the option, so that what is needed besides is not given twice.
-        if setting.metadata.get("positional"):
-            line = [name, "--", value]
-        else:
-            line = command_line(name, f"{flag(setting)}={value}")
+        line = [name, "--", value] if setting.metadata["positional"] else command_line(name, f"{flag(setting)}={value}")
         code = main(line)
         heard = said(capsys)
         assert heard.startswith(f"tlkit {name}: ") and "Traceback" not in heard and "not foreseen" not in heard
@@ -127,11 +118,11 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
         (["train", "--micro-batch-size", "5"], "micro_batch_size=5: expected 1 to batch_size=4"),
         (["train", "--strategy", "full", "--optimizer", "sgd"], "no rate is recorded for sgd"),
         (["train", "--epoch", "3"], "unrecognized arguments: --epoch 3"),
-        (["train", "--run-file", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
-        (["estimate", "--dtype", "int4"], "--dtype 'int4': expected fp32 or bf16 or fp16"),
+        (["train", "--run-file", "nowhere.yaml"], "nowhere.yaml: no such file"),
+        (["estimate", "--dtype", "int4"], "--dtype='int4': expected fp32 or bf16 or fp16"),
         (["compare", "--learning-rates", "full=fast"], "full=fast: expected a number above 0"),
         (["compare", "--output", "file"], "--output file: file is a file, expected a folder"),
-        (["audit", "folder", "--metric", "a", "--items", "9"], "folder: Is a directory"),
+        (["audit", "folder", "--metric", "a", "--items", "9"], "folder: no such file, or not a file of text"),
         (["nonsense"], "invalid choice: 'nonsense'"),
         (["train", "--output", "out"], "--strategy is missing: what to train: full, "),
     ],
@@ -208,7 +199,7 @@ def test_help_is_there_without_the_libraries():
     assert done.returncode == 0, done.stderr
     assert max(map(len, done.stdout.splitlines())) <= 100
     for _, setting in SETTINGS:
-        name = setting.name.upper() if setting.metadata.get("positional") else flag(setting)
+        name = setting.name.upper() if setting.metadata["positional"] else flag(setting)
         assert name in done.stdout and setting.metadata["help"]
 
 
@@ -220,7 +211,7 @@ def test_every_setting_of_a_training_is_an_option_of_train_and_of_its_run_file(s
     for setting in option_fields(TrainingConfig) + option_fields(Plan):
         Path("run.yaml").write_text(f"strategy: bitfit\noutput: out\n{setting.name}: {{}}\n", encoding="utf-8")
         assert main(["train", "--run-file", "run.yaml"]) == 2
-        assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}: {{}}: expected ")
+        assert said(capsys).startswith(f"tlkit train: run.yaml: {setting.name}={{}}: expected ")
 
 
 @pytest.mark.parametrize("page", ["README.md", "notebooks/commands.md", "notebooks/instructors.md"])
@@ -236,11 +227,10 @@ def test_the_commands_in_the_documentation_are_understood(page):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("epoch: 2", "run.yaml: 'epoch' is unknown: did you mean epochs?"),
-        ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
-        ("batch_size: true", "run.yaml: batch_size: True: expected a whole number of at least 1"),
+        ("epoch: 2", "run.yaml: 'epoch' is unknown: expected some of strategy, "),
+        ("batch_size: true", "run.yaml: batch_size=True: expected a whole number of at least 1"),
         ("- 1", "run.yaml: expected names with values"),
-        (b"epochs: \xe9", "run.yaml: 'utf-8' codec can't decode byte"),
+        (b"epochs: \xe9", "run.yaml, line 1: not UTF-8 text"),
     ],
 )
 def test_a_run_file_is_checked_key_by_key(text, expected, stopped, capsys):
@@ -321,14 +311,6 @@ def test_a_run_file_says_what_the_environment_chose_and_stays_while_another_run_
     assert main([*line, "--seed", "5", "--resume"]) == 2
     assert "seed was 0 and is now 5" in capsys.readouterr().err
     assert yaml.safe_load((tmp_path / "run.yaml").read_text())["seed"] == 0
-
-
-def test_a_run_file_of_somebody_is_not_replaced(tmp_path, capsys):
-    mine = "# my notes\nstrategy: bitfit\n"
-    (tmp_path / "run.yaml").write_text(mine)
-    assert main(["train", "--run-file", str(tmp_path / "run.yaml"), "--output", str(tmp_path)]) == 2
-    assert "run.yaml was not written by tlkit and would be replaced" in said(capsys)
-    assert (tmp_path / "run.yaml").read_text() == mine
 
 
 def test_an_output_folder_in_use_is_refused(tmp_path, capsys, monkeypatch):
@@ -430,12 +412,11 @@ def test_an_estimate_includes_the_evaluation_that_train_makes(capsys, shallow):
 def test_json_is_all_that_stdout_has(capsys, monkeypatch):
     """Numbers that are none are null, and what is said on the way goes to stderr."""
 
-    @wraps(evaluate)
     def talkative(*_):
         print("one run")
         return Outcome({"score": math.inf, "where": Path("out")}, "for people", 1)
 
-    monkeypatch.setitem(COMMANDS, "evaluate", talkative)
+    monkeypatch.setattr("tlkit.commands.evidence.evaluate", talkative)
     assert main(["evaluate", "--json"]) == 1
     told = capsys.readouterr()
     assert json.loads(told.out) == {"score": None, "where": "out"} and told.err == "one run\n"
@@ -469,7 +450,7 @@ def test_from_training_to_use(tmp_path, capsys, small):
     for when in ("before", "after"):
         score = told[when]
         assert f"| {when} | {score['perplexity']:,.2f} | {score['low']:,.2f} to {score['high']:,.2f} |" in card.text
-    assert "learning rate | 0.01 (recorded for tiny (" in card.text and str(tmp_path) not in str(card)
+    assert "| learning rate | recorded for tiny (" in card.text and str(tmp_path) not in str(card)
     assert "--model 'my adapter' " in card.text
 
     merged = load_model(str(adapter), adapter="merge")

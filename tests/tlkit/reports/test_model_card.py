@@ -14,19 +14,21 @@ from tlkit.strategies import apply_strategy
 
 BEFORE = PerplexityResult(126.24, 70.5, 90.25, 4.8, 1.9, 5499, 40, (), 256, 128, (), ())
 AFTER = replace(BEFORE, perplexity=1079.954, bits_per_byte=float("nan"), warnings=("only 200 tokens were scored",))
-TOLD = {
-    "data": {"corpus": "rust", "documents trained on": "60"},
-    "settings": {"task": "text", "learning_rate": "0.003 (recorded for tiny)", "chunked_loss": True, "patience": None}
-    | {"strategy_option": {"r": 4, "targets": ["q_proj", "v_proj"]}, "seed": 0},
-    "before": BEFORE,
-    "after": AFTER,
-    "provenance": {"command": "`python -m tlkit train`", "steps": "34, stopped early"},
-}
+SETTINGS = {"task": "text", "corpus": "rust", "learning_rate": 0.003, "chunked_loss": True, "patience": None, "seed": 0}
+SETTINGS |= {"strategy_option": {"r": 4, "targets": ["q_proj", "v_proj"]}}
+NOTES = {"documents": "99 documents found", "learning rate": "recorded for tiny", "steps": "34 in 9 seconds"}
+TOLD = (SETTINGS, NOTES, BEFORE, AFTER)
 
 
 @pytest.fixture(scope="module")
 def report():
     return apply_strategy(meta_model("tiny"), "lora")
+
+
+def card_of(report, name: str = "m", base: str = "tiny") -> str:
+    """The card of a model that was made from `base`."""
+    report.model.get_base_model().name_or_path = base
+    return model_card(name, report, *TOLD)
 
 
 def front_matter(text: str) -> dict:
@@ -35,21 +37,21 @@ def front_matter(text: str) -> dict:
 
 
 def test_the_card_has_the_figures_of_the_run(report):
-    text = model_card("a|b", "tiny", report, **TOLD)
+    text = card_of(report, "a|b")
     found = front_matter(text)
     assert found["model-index"][0]["results"][0]["metrics"] == [{"type": "perplexity", "value": 1079.954}]
     assert ModelCard(text).data.to_dict() == found and found["library_name"] == "peft"
     for part in (
         "| before | 126.24 | 70.50 to 90.25 | 1.900 |\n| after | 1,079.95 | 70.50 to 90.25 |  |\n",
         "On 40 documents of the test split of rust (5,499 tokens), in windows of 256 tokens that move by 128",
-        f"| values trained | {report.trainable_values:,} of {report.total_values:,} |",
-        "| learning rate | 0.003 (recorded for tiny) |",
-        "| strategy option | r=4, targets=q_proj, v_proj |",
-        "| seed | 0 |",
-        "| chunked loss | yes |",
-        "| documents trained on | 60 |",
-        "| steps | 34, stopped early |",
-        "| base model | the bundled model of tlkit (`tiny`) |",
+        f"Trained were {report.trainable_values:,} of {report.total_values:,} values, with\n\n```yaml\ntask: text\n",
+        "learning_rate: 0.003\nchunked_loss: true\nseed: 0\n",
+        "strategy_option:\n  r: 4\n  targets:\n  - q_proj\n  - v_proj\n```\n",
+        "| learning rate | recorded for tiny |",
+        "| licence of the text | CC BY 4.0 |",
+        "| documents | 99 documents found |",
+        "| steps | 34 in 9 seconds |",
+        "Made from the bundled model of tlkit (`tiny`) by `lora`",
         "\n- only 200 tokens were scored\n",
     ):
         assert part in text, part
@@ -66,19 +68,19 @@ def test_the_card_has_the_figures_of_the_run(report):
     ],
 )
 def test_front_matter_says_only_what_is_known(base, expected, report):
-    found = front_matter(model_card("mine", base, report, **TOLD))
+    found = front_matter(card_of(report, "mine", base))
     assert (found.get("base_model"), found.get("license")) == expected and hub_id(base) == expected[0]
 
 
 def test_limits_are_those_of_the_base_model(report, tmp_path):
     """Rounded before it was published, in 4 bits beside the adapter, or a folder, whose path is nobody's business."""
-    assert "its publisher rounded these weights to 4 bits" in model_card("m", "smollm2-135m-instruct", report, **TOLD)
-    plain = model_card("m", "HuggingFaceTB/SmolLM2-135M-Instruct", report, **TOLD)
+    assert "its publisher rounded these weights to 4 bits" in card_of(report, base="smollm2-135m-instruct")
+    plain = card_of(report, base="HuggingFaceTB/SmolLM2-135M-Instruct")
     assert "rounded these weights" not in plain and "4 bits" not in plain
-    assert "beside the base model in 4 bits" in model_card("m", "tiny", replace(report, strategy="qlora"), **TOLD)
+    assert "beside the base model in 4 bits" in card_of(replace(report, strategy="qlora"))
     base = tmp_path / "secret" / "base"
     base.mkdir(parents=True)
-    text = model_card("m", str(base), report, **TOLD)
+    text = card_of(report, base=str(base))
     assert "the model in the folder `base`" in text and "secret" not in text and "origin is not recorded" in text
     assert not {"base_model", "license"} & set(front_matter(text))
 
