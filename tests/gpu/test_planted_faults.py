@@ -1,7 +1,6 @@
 """A device with a planted fault is found by the check that is there for it; these run without a device."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import test_device_memory as memory
@@ -15,8 +14,6 @@ from tlkit.fitting import fallback
 from tlkit.memory import VirtualDevice
 
 aten = torch.ops.aten
-ROOT = Path(__file__).resolve().parents[2]
-UNLIMITED = 2**40
 
 
 @pytest.fixture(scope="module")
