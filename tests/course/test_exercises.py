@@ -1,6 +1,5 @@
 """Every exercise: its solution passes, its stub fails kindly, and typical wrong answers are told why they are wrong."""
 
-import shutil
 from pathlib import Path
 
 import jupytext
@@ -11,7 +10,7 @@ from wrong_answers import WRONG
 import course
 import tlkit
 from course.exercises import Exercise, Quiz, check, find, hint, tasks_of
-from course.pages import exercise_cells, lesson_source
+from course.pages import exercise_cells
 
 FOLDER = Path(__file__).resolve().parents[2] / "notebooks"
 SOLUTIONS = sorted((FOLDER / "solutions").glob("*.py"))
@@ -113,7 +112,7 @@ def test_an_unknown_exercise_is_a_sentence_and_for_programs_a_refusal(name):
         find(name)
 
 
-def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
+def test_solutions_that_do_not_fit_their_checks_are_named():
     text = (FOLDER / "solutions" / "04_full_fine_tuning.py").read_text()
     for planted, said in (
         (text.replace("ex04_1", "ex04_3"), r"check \['ex04_3'\]"),
@@ -121,21 +120,6 @@ def test_solutions_that_do_not_fit_their_checks_are_named(tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             exercise_cells("04", jupytext.reads(planted, "py:percent"))
-
-
-def test_the_generated_part_comes_back_where_it_is_missing(tmp_path):
-    """And written twice it is there once."""
-    from course.lessons import lessons
-
-    stem, found = "04_full_fine_tuning", lessons()
-    whole = (FOLDER / f"{stem}.py").read_text(encoding="utf-8")
-    (tmp_path / "solutions").mkdir()
-    shutil.copy(FOLDER / "solutions" / f"{stem}.py", tmp_path / "solutions")
-    bare = whole[: whole.index("# ## Exercises")].rsplit("\n# %%", 1)[0] + "\n"
-    for _ in range(2):
-        (tmp_path / f"{stem}.py").write_text(bare, encoding="utf-8")
-        bare = lesson_source(stem, found, tmp_path)
-        assert bare == whole
 
 
 def test_a_verdict_is_a_card_with_its_hints_folded_into_one_another_and_nothing_of_the_answer_is_run():
