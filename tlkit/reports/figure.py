@@ -45,19 +45,9 @@ class Chart(Figure):
 
     @property
     def alt(self) -> str:
-        """Alternative text: what is drawn, what it says, the axes, and the names; the numbers are in the table."""
-        panels = []
-        for axes in self.axes:
-            ticks = [" ".join(text.get_text().split()) for text in [*axes.get_yticklabels(), *axes.get_xticklabels()]]
-            # Not the marks of a scale, be they digits or powers in TeX, which nobody wants read out.
-            names = [name for name in ticks if "$" not in name and any(letter.isalpha() for letter in name)]
-            _, series = axes.get_legend_handles_labels()
-            title = axes.get_title() or axes.get_title("left")
-            parts = [title, axes.get_xlabel(), axes.get_ylabel(), ", ".join(dict.fromkeys(names + series))]
-            panels.append("; ".join(part for part in parts if part))
-        shown = ". ".join(filter(None, [*panels, *self.words]))
+        """Alternative text: what is drawn, what it says, and its own words; the numbers are in the table."""
         sentence = f"{self.about} {self.finding}." if self.finding else self.about
-        return f"{sentence} Shown: {shown}." if shown else sentence
+        return f"{sentence} Shown: {'. '.join(self.words)}." if self.words else sentence
 
     def savefig(self, *where, **options) -> None:
         """Write the picture, on its white ground whatever style is set; as matplotlib's own `savefig` otherwise."""
