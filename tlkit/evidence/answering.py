@@ -14,13 +14,12 @@ from tlkit.models.parts import longest_input
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
 
 
-def answer(model, tokenizer, conversations: Sequence[Conversation], *, temperature: float = 0.0) -> pd.DataFrame:
-    """Let a model answer the last question of each conversation, in its chat template.
+def answer(model, tokenizer, conversations: Sequence[Conversation]) -> pd.DataFrame:
+    """Let a model answer the last question of each conversation, in its chat template, always by the likeliest token.
 
     Args:
         tokenizer: its tokenizer; without a template, "Question: … Answer:" is used.
         conversations: whose last answers are left out.
-        temperature: 0 for the likeliest token each time, otherwise sampled.
 
     Returns:
         A row for each: id, reference (the answer that was left out), answer, tokens, and whether it stopped by itself.
@@ -39,7 +38,7 @@ def answer(model, tokenizer, conversations: Sequence[Conversation], *, temperatu
             f"conversation {conversations[longest].id!r}: its question has {len(prompts[longest])} tokens, and this "
             f"model reads {limit}: no room is left for an answer"
         )
-    return table_of(conversations, continue_tokens(model, tokenizer, prompts, new_tokens=room, temperature=temperature))
+    return table_of(conversations, continue_tokens(model, tokenizer, prompts, new_tokens=room))
 
 
 def table_of(conversations: Sequence[Conversation], written: Sequence[Continuation]) -> pd.DataFrame:

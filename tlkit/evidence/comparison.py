@@ -92,7 +92,7 @@ def compare(
         seeds=profile.seeds if settings.seeds is None else settings.seeds,
         against=settings.against or ("full" if "full" in strategies else next(iter(strategies), "")),
     )
-    _refuse(asked, strategies, settings)
+    _refuse(strategies, settings)
     given = read_rates(settings.learning_rates) if settings.learning_rates else {}
     experiment, base = load_experiment(model, profile, settings)
     strategies, impossible = allowed(asked, base.model.config, experiment.data.class_count)
@@ -121,13 +121,11 @@ def compare(
     return _collected(experiment, [untouched, *outcomes.values()], rates, texts, impossible, failures)
 
 
-def _refuse(asked: list[str], strategies: list[str], settings: ComparisonSettings) -> None:
+def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
     """Before any work, what cannot be compared."""
     unknown = [name for name in strategies if name not in STRATEGIES]
     if unknown or not strategies:
         raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
-    if twice := [name for name in asked if asked.count(name) > 1]:
-        raise ValueError(f"strategy {twice[0]!r} is named twice: expected each once")
     check(settings)
     if settings.against not in strategies:
         raise ValueError(f"against={settings.against!r}: expected one of those compared, {', '.join(strategies)}")
@@ -279,7 +277,6 @@ def _provenance(
         "seeds": options.seeds,
         "against": options.against,
         **({} if classes is None else {"classes": classes}),
-        "frozen_prefix": "where there is one, computed " + ("once" if experiment.keeps_prefix else "in every pass"),
         **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         "command": shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *words]),

@@ -10,7 +10,6 @@ from importlib.metadata import version
 
 import torch
 import transformers
-from peft import get_peft_model_state_dict
 from transformers import PretrainedConfig
 
 from tlkit.checkpoints import hash_of
@@ -46,14 +45,13 @@ class Experiment:
     general: Corpus  # by which forgetting is seen; empty where the task has none
     blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
     window: Window  # in scoring
-    precision: str  # of the arithmetic: fp32 or bf16
 
     @property
     def settings(self) -> dict[str, object]:
         """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
-        options, data, device = self.options, self.data, self.device()
+        options, data = self.options, self.data
         return {
-            **({} if options.task == "text" else {"task": options.task}),
+            "task": options.task,
             "weights_sha256": self.weights_sha256,
             "corpus": data.used.name,
             "corpus_sha256": data.whole.sha256,
@@ -65,9 +63,10 @@ class Experiment:
             "block_size": self.blocks.shape[1],
             "batch_size": options.batch_size,
             **self.window,
-            "device": device.name if options.device_memory else device.kind,
+            "device": self.device().kind,
+            "device_memory": options.device_memory,
             "fallback": options.fallback,
-            **({} if self.precision == "fp32" else {"precision": self.precision}),
+            "precision": self.precision,
             "torch": torch.__version__,
             "transformers": transformers.__version__,
             "peft": version("peft"),
@@ -80,8 +79,7 @@ class Experiment:
         return {
             "model": self.model,
             **self.settings,
-            "device": device.name if self.options.device_memory else f"{device.kind}: {device.name}",
-            "precision": self.precision,
+            "device": f"{device.kind}: {device.name}",
             "date": now(),
             "python": platform.python_version(),
         }
@@ -97,13 +95,13 @@ class Experiment:
         return total_steps(len(self.blocks), self.config)
 
     @property
-    def keeps_prefix(self) -> bool:
-        """Whether a frozen prefix is computed once: not where memory is what is tried out."""
-        return not (self.options.fallback or self.options.device_memory)
+    def precision(self) -> str:
+        """That of the arithmetic: fp32 or bf16."""
+        return settled_precision(self.options.precision, self.device())
 
     def device(self) -> Device | VirtualDevice:
         """Where a run takes place; a virtual card is a new one each time."""
-        return _device(self.options)
+        return virtual_device(memory=self.options.device_memory) if self.options.device_memory else probe()
 
     def score(
         self, model: torch.nn.Module, documents: tuple[object, ...], rows: int = 8, progress: Part = SILENT
@@ -128,6 +126,7 @@ class Experiment:
         Returns:
             Figures by name; and by name the tables of what it did with each document, and of what it wrote.
         """
+        task, classes = self.data.task, self.data.classes
         documents, general = getattr(self.data.used, split), getattr(self.general, split)
 
         def evaluated(action: Callable[[int], object], rows: int = 8):
@@ -136,13 +135,11 @@ class Experiment:
                 return action(rows)
             return evaluate_with_fallback(action, model, batch_size=rows, device=device, log=log)
 
-        def measured(_: int) -> tuple[dict[str, float], list[dict]]:
-            asked = (model, self.tokenizer, documents, self.profile.answers, self.data.classes, progress)
-            return self.data.task.measure(*asked)
-
         score = evaluated(lambda rows: self.score(model, documents, rows, progress))
         forgotten = evaluated(lambda rows: self.score(model, general, rows, progress)) if general else None
-        of_task, written = evaluated(measured, rows=1)
+        of_task, written = evaluated(
+            lambda _: task.measure(model, self.tokenizer, documents, self.profile.answers, classes, progress), rows=1
+        )
         figures = {
             "perplexity": score.perplexity,
             "perplexity_low": score.low,
@@ -151,27 +148,14 @@ class Experiment:
             "context": score.context,  # less where a learned prompt takes up a part of it
             "general": forgotten.perplexity if forgotten else math.nan,
             **of_task,
-            "file_bytes": saved_bytes(model),
         }
         by_document = {"nats": list(score.document_nats), "tokens": list(score.document_tokens)}
         return figures, {"documents": {"document": list(range(score.documents))} | by_document, "written": written}
 
 
-def saved_bytes(model: torch.nn.Module) -> int:
-    """Count the bytes of the weights that `save_model` would write: the adapter's, or the model's, tied ones once."""
-    tensors = model.state_dict(keep_vars=True)
-    if hasattr(model, "peft_config"):
-        tensors = get_peft_model_state_dict(model, save_embedding_layers=False)
-    return sum(tensor.nbytes for tensor in {id(tensor): tensor for tensor in tensors.values()}.values())
-
-
 def now() -> str:
     """The time, as provenance names it."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
-
-
-def _device(options: ComparisonSettings) -> Device | VirtualDevice:
-    return virtual_device(memory=options.device_memory) if options.device_memory else probe()
 
 
 def load_experiment(model: str | None, profile: Profile, options: ComparisonSettings) -> tuple[Experiment, LoadedModel]:
@@ -201,7 +185,6 @@ def load_experiment(model: str | None, profile: Profile, options: ComparisonSett
         general=task.general().limited(test=profile.test_passages),
         blocks=task.batch(data.used.train, base.tokenizer, row, data.classes),
         window=window,
-        precision=settled_precision(options.precision, _device(options)),
     )
     return experiment, base
 
@@ -286,10 +269,12 @@ def run_strategy(
 
 @contextmanager
 def _prefix_kept(experiment: Experiment, model: torch.nn.Module, config: TrainingConfig) -> Iterator[None]:
-    needed = math.prod(experiment.blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
+    """Inside, a frozen prefix is computed once where that saves something and memory is not what is tried out."""
+    options, width = experiment.options, model.config.get_text_config().hidden_size
+    needed = math.prod(experiment.blocks.shape) * width * model.dtype.itemsize
     fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # it is kept in memory alone
     with ExitStack() as stack:
-        if experiment.keeps_prefix and config.epochs > 1 and fits:
+        if fits and config.epochs > 1 and not (options.fallback or options.device_memory):
             with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever
                 stack.enter_context(cached_prefix(model))
         yield

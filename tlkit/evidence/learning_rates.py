@@ -28,7 +28,6 @@ TUNED_FOR = {
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
 BUDGET = 8  # rates that are tried for each strategy, so that none is better for having been searched longer
 SHORT_STEPS = 60  # at most, of a run of the search
-SCORES = ("validation_perplexity", "general_perplexity", "training_loss")
 
 
 @dataclass(frozen=True)
@@ -122,11 +121,10 @@ def learning_rates_for(
     Args:
         settings: of the experiment.
     """
-    task, rates = settings.get("task", "text"), {}
-    record = recorded_rates(model, task)
+    rates, record = {}, recorded_rates(model, settings["task"])
     if record is not None:
         # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
-        decisive = {key: words for key, words in TUNED_FOR.items() if key != "block_size" or task == "text"}
+        decisive = {key: words for key, words in TUNED_FOR.items() if key != "block_size" or settings["task"] == "text"}
         here = {"model": model, **settings}
         other = [words.format_map(here) for key, words in decisive.items() if record[key].iloc[0] != settings[key]]
         profile = [f"profile {settings['profile']}"] if record.profile.iloc[0] != settings["profile"] else []
@@ -269,7 +267,8 @@ def run_trial(
     It has perplexity on the corpus and on general text, the loss of the last steps in nats a token, and what the task
     measures beside. A run that diverges scores infinity, and one that cannot run says why in `error`.
     """
-    scores, error = dict.fromkeys(SCORES, math.inf), None
+    scores = dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), math.inf)
+    error = None
     try:
         _, result, figures, _ = run_strategy(experiment, strategy, config, "validation", progress=progress)
         last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())

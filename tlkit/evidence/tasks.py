@@ -4,6 +4,7 @@ A task says how documents become what is trained on, how a model is scored on do
 else is one and the same: strategies, rates, seeds, intervals, tables.
 """
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,8 +25,6 @@ from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
 
 LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
-TEMPERATURE = 0.7  # of the sampled answers, beside the likeliest ones
-DRAWS = 1000  # of texts, for the interval of balanced accuracy
 Documents = Sequence[object]
 Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
 Window = dict[str, int]  # `context`, `stride` and perhaps `batch_size`
@@ -105,14 +104,11 @@ class AnswerTask(Task):
         return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
 
     def measure(self, model, tokenizer, documents, answers, classes, progress) -> Measured:
-        """The likeliest answers, and then sampled ones to the same questions."""
-        asked, figures, written = spread_out(documents, answers), {}, []
-        for prefix, temperature in (("", 0.0), ("sampled_", TEMPERATURE)) if asked else ():
-            progress.step(0, 0, f"answering {len(asked)} questions{', sampled' if prefix else ''}")
-            table = answer(model, tokenizer, asked, temperature=temperature)
-            figures |= {f"{prefix}{name}": value for name, value in summary(table).items()}
-            written += table.drop(columns="reference").assign(sampled=bool(prefix)).to_dict("records")
-        return figures, written
+        if not (asked := spread_out(documents, answers)):
+            return {}, []
+        progress.step(0, 0, f"answering {len(asked)} questions")
+        table = answer(model, tokenizer, asked)
+        return summary(table), table.drop(columns="reference").to_dict("records")
 
 
 def spread_out(documents: Documents, most: int | None) -> Documents:
@@ -265,19 +261,14 @@ class Account:
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
     """The mean over classes of the share of its texts that are put into it, and its 95% interval over texts.
 
-    Texts are resampled within their class, so that no class is ever missing.
+    The shares of different classes vary independently of each other, each as a mean over its texts does.
 
     Args:
         predicted: classes, shape (texts,).
         labels: the true ones.
     """
-    generator = torch.Generator().manual_seed(0)
-    means, drawn = [], torch.zeros(DRAWS, dtype=torch.float64)
-    classes = labels.unique()
-    for c in classes:
-        right = (predicted[labels == c] == c).double()
-        means.append(right.mean())
-        chosen = torch.randint(len(right), (DRAWS, len(right)), generator=generator)
-        drawn += right[chosen].mean(1) / len(classes)
-    low, high = torch.quantile(drawn, torch.tensor([0.025, 0.975], dtype=drawn.dtype)).tolist()
-    return float(torch.stack(means).mean()), low, high
+    right = [(predicted[labels == c] == c).double() for c in labels.unique()]
+    mean = sum(float(of_class.mean()) for of_class in right) / len(right)
+    variance = sum(float(of_class.var(correction=0)) / len(of_class) for of_class in right) / len(right) ** 2
+    half = 1.96 * math.sqrt(variance)
+    return mean, max(0.0, mean - half), min(1.0, mean + half)

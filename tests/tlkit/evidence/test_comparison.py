@@ -22,7 +22,7 @@ from tlkit.evidence import experiment as experiments
 from tlkit.evidence import finished_runs, learning_rates
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy, saved_bytes
+from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import rate_for
 from tlkit.jobs import Job
@@ -366,16 +366,6 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     attempts = pd.read_csv(tmp_path / "with" / "attempts.csv", comment="#")
     ends = attempts[attempts.action == "training"].groupby("strategy").tail(1)
     assert len(ends) == 2 and ends.failed_in.isna().all() and (ends.rung != "as planned").all()
-
-
-@pytest.mark.parametrize("strategy", ["full", "bitfit", "lora", "qlora"])
-def test_the_size_of_what_is_saved_is_that_of_the_file_without_its_list_of_names(strategy, small_model, tmp_path):
-    """Tied weights once, and an adapter alone."""
-    report, tokenizer = load_with_strategy(strategy, model=small_model)
-    save_model(report.model, tokenizer, tmp_path)
-    (file,) = tmp_path.glob("*.safetensors")
-    content = file.read_bytes()
-    assert saved_bytes(report.model) == len(content) - 8 - int.from_bytes(content[:8], "little")
 
 
 def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monkeypatch):

@@ -149,4 +149,4 @@ def test_in_bf16_what_is_trained_stays_in_fp32_and_the_result_is_near(small_mode
     beside = strategies.FAMILIES[strategy] == "peft" and strategy not in ("prompt_tuning", "prefix_tuning", "ln_tuning")
     assert (torch.bfloat16 in frozen) is beside and (beside or frozen <= {torch.float32})
     assert rounded[3].perplexity == pytest.approx(exact[3].perplexity, rel=1e-2)
-    assert "precision" not in exact[0].settings
+    assert exact[0].settings["precision"] == "fp32"

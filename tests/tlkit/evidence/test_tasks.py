@@ -100,16 +100,14 @@ def test_answers_are_scored_by_their_tokens_alone(answered, three_blocks):
 def test_a_comparison_of_answers_has_what_answers_are_judged_by(answered):
     table = answered.table.set_index("strategy")
     assert not answered.failures and list(table.index) == [ZERO_SHOT, "full", "lora", CONTROL]
-    shares = ("stopped", "empty")
-    for column in (*shares, *(f"sampled_{share}" for share in shares)):
+    for column in ("stopped", "empty"):
         assert table[column].dropna().between(0, 1).all() and table[column].notna().any(), column
-    assert (table.answer_tokens > 0).all() and (table.sampled_answer_tokens != table.answer_tokens).any()
-    assert (table.general > 1).all()
+    assert (table.answer_tokens > 0).all() and (table.general > 1).all()
     assert table.perplexity["full"] < table.perplexity[ZERO_SHOT]
     assert answered.documents.groupby(["strategy", "seed"]).size().nunique() == 1
-    written = answered.written.groupby(["strategy", "seed", "sampled"])
-    assert written.size().eq(LITTLE.answers).all() and len(written) == 2 * (1 + 2 + 1)
-    stopped = written.stopped.mean().xs(False, level="sampled").groupby("strategy").mean()
+    written = answered.written.groupby(["strategy", "seed"])
+    assert written.size().eq(LITTLE.answers).all() and len(written) == 1 + 2 + 1
+    stopped = written.stopped.mean().groupby("strategy").mean()
     assert stopped.to_dict() == table.stopped.to_dict()
     assert "--task answer" in answered.provenance["command"] and "--task answer" in table.command["lora"]
 
@@ -144,7 +142,7 @@ def test_a_task_is_exported_with_its_columns(task, request, tmp_path, monkeypatc
     shown = brief(comparison.table)
     assert ("stop %" if task == "answered" else "accuracy %") in shown and shown.shape[0] == 4
     page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
-    assert ("sampled_stopped" if task == "answered" else "balanced_accuracy_low") in page
+    assert ("answer_tokens" if task == "answered" else "balanced_accuracy_low") in page
 
 
 def test_runs_of_another_task_are_not_gone_on_with(answered, answered_in, three_blocks):
