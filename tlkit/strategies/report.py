@@ -91,21 +91,16 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
 
 def component_of(model: nn.Module) -> dict[int, str]:
     """From the identity of each weight that is no adapter's to the component that it belongs to."""
-    owners: dict[int, str] = {}
-    for number, block in enumerate(find_blocks(model)):
-        owners |= dict.fromkeys(map(id, block.parameters()), f"block {number}")
-    for module in model.modules():
-        if isinstance(module, nn.Embedding):
-            owners |= {id(p): "embedding" for p in module.parameters()}
     head = model.get_output_embeddings()
-    if head is not None:
-        for parameter in head.parameters():
-            owners.setdefault(id(parameter), "head")
-    owners |= {id(parameter): "head" for parameter in class_head(model)}
-    added = adapter_names(model) - {name for name, p in model.named_parameters() if owners.get(id(p)) == "head"}
+    parts = [] if head is None else [("head", head)]
+    parts += [(f"block {number}", block) for number, block in enumerate(find_blocks(model))]
+    parts += [("embedding", module) for module in model.modules() if isinstance(module, nn.Embedding)]
+    owners = dict.fromkeys(map(id, model.parameters()), "final norm and others")
+    for name, part in parts:  # a head that is tied to the embedding belongs to that
+        owners |= dict.fromkeys(map(id, part.parameters()), name)
+    owners |= dict.fromkeys(map(id, class_head(model)), "head")
+    added = adapter_names(model)
     for name, parameter in model.named_parameters():
-        if name in added:
-            owners.pop(id(parameter), None)
-        else:
-            owners.setdefault(id(parameter), "final norm and others")
+        if name in added and owners[id(parameter)] != "head":
+            del owners[id(parameter)]
     return owners
