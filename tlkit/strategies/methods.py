@@ -9,7 +9,7 @@ from torch import nn
 
 from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_bits, is_norm
 from tlkit.quantization import four_bit_config, quantize_linear_layers
-from tlkit.strategies.registry import FAMILIES, STRATEGIES, Groups, strategy
+from tlkit.strategies.registry import Groups, strategy
 
 ALL = "all-linear"  # layers but the head; what `targets` (names of layers) is where it is left out
 LORA = {"r": 8, "alpha": 16, "dropout": 0.0, "targets": None}
@@ -181,16 +181,12 @@ for _name, _method in METHODS.items():
     strategy(_name, "peft", _method.options)(partial(adapt, _method))
 
 
-@strategy("qlora", "peft")
-def qlora(model: nn.Module, method: str = "lora", **options: object) -> nn.Module | tuple[nn.Module, Groups]:
-    """LoRA, or another `method`, beside linear layers that are kept in 4 bits. Source: Dettmers et al. 2023."""
-    if method == "qlora" or FAMILIES[method] != "peft":
-        raise ValueError(f"method={method!r}: expected a method of peft, such as lora, dora or ia3")
-    if method == "pissa":
-        raise ValueError("method='pissa' begins with parts of the weights, which 4 bits do not hold")
+@strategy("qlora", "peft", LORA)
+def qlora(model: nn.Module, **options: object) -> nn.Module:
+    """LoRA beside linear layers that are kept in 4 bits. Source: Dettmers et al. 2023, QLoRA."""
     quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
     model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
-    return STRATEGIES[method](model, **options)
+    return adapt(METHODS["lora"], model, **options)
 
 
 @strategy("pissa", "peft", PISSA := LORA | {"alpha": 8})

@@ -98,9 +98,9 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
     Raises:
         ValueError: naming what was given and what was expected.
     """
-    defaults = _options_of(name)
-    if name == "qlora" and isinstance(method := options.get("method", defaults["method"]), str):
-        defaults = defaults | _options_of(method)
+    if name not in STRATEGIES:
+        raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
+    defaults = OPTIONS[name]
     if unknown := sorted(set(options) - set(defaults)):
         raise ValueError(f"{name} has no option {', '.join(unknown)}: expected {', '.join(defaults) or 'none'}")
     for option, value in options.items():
@@ -109,13 +109,6 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
         if not finite or defaults[option] is not None and not is_a(kind, value):
             words = "number" if defaults[option] is None else kind.__name__
             raise ValueError(f"{name}: {option}={value!r}: expected a value of type {words}")
-
-
-def _options_of(name: str) -> dict[str, object]:
-    """The options of a strategy, with their defaults."""
-    if name not in STRATEGIES:
-        raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
-    return OPTIONS[name]
 
 
 def load_plugin(path: str | Path | None) -> list[str]:
