@@ -23,7 +23,7 @@ from transformers import (
 
 from tlkit.examples import padding_token
 from tlkit.models.parts import base_model, class_head, find_blocks, largest_change, logits_of, longest_input, rounding
-from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, refuse_other_formats, with_bases
+from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, with_bases
 from tlkit.models.saving import BASE, stored_classes, weights_sha256
 from tlkit.quantization import four_bit_config, logical_size, quantize_linear_layers, restore_linear_layers
 
@@ -86,7 +86,6 @@ def load_model(
     *adapters, (reference, plain) = with_bases(name)
     if adapter and not adapters:
         raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
-    refuse_other_formats(name, plain)
     if random_init or classes is not None:
         torch.manual_seed(seed)
     with one_line_errors(name):

@@ -121,8 +121,7 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
     folders, wanted = [], name
     while wanted is not None:
         source = source_of(wanted)
-        if not Path(source).is_dir():
-            refuse_other_formats(name, Path(source))
+        _refuse_other_formats(name, Path(source))
         with one_line_errors(source):
             folder = Path(source if Path(source).is_dir() else snapshot_download(source, **files)).resolve()
         folders.append((_portable_name(wanted, folder), folder))
@@ -161,7 +160,7 @@ def named_base(folder: Path) -> str | None:
     return base
 
 
-def refuse_other_formats(name: str, path: Path) -> None:
+def _refuse_other_formats(name: str, path: Path) -> None:
     """Refuse weights in files of another kind than safetensors, and a single file in the place of a folder."""
     others = [path] if path.is_file() else []
     if path.is_dir() and not any(path.glob("*.safetensors")):
