@@ -43,8 +43,8 @@ def ends(values, left_out=0.025):
     return values[round(left_out * len(values))], values[round((1 - left_out) * len(values)) - 1]
 
 
-def drawn(documents, count=1000):
-    return [CHANCE.choices(documents, k=len(documents)) for _ in range(count)]
+def drawn(documents):
+    return [CHANCE.choices(documents, k=len(documents)) for _ in range(1000)]
 
 
 def loss(documents):
@@ -221,20 +221,9 @@ def balanced(pairs, size=lambda text: len(text.split()), last=False, equal=True,
     return kept[::-1] if last else kept
 
 
-def counted(need, limit=lambda card: 0.85 * card, start=1, end=1, none=0):
-    """A function for exercise 18.1 that goes up from `start`, with a need and a limit of its own."""
-
-    def cards(divided, own, gathered, card, most):
-        for count in range(start, most + end):
-            if need(divided, own, gathered, count) <= limit(card):
-                return count
-        return none
-
-    return cards
-
-
-def right_need(divided, own, gathered, count):
-    return divided / count + own + gathered * (count > 1)
+def infinitely_many_cards(divided, own, gathered, card, most):
+    enough = (n for n in range(1, most + 1) if divided / n + own + gathered * (n > 1) <= 0.85 * card)
+    return next(enough, math.inf)
 
 
 def not_rounded(divided, own, gathered, card, most):
@@ -352,7 +341,7 @@ WRONG = {
         (lambda report: audited(report) - {"loading"}, "knows nothing"),
     ],
     "ex18_1": [
-        (counted(right_need, none=math.inf), "0 is asked for where no number is enough"),
+        (infinitely_many_cards, "0 is asked for where no number is enough"),
         (not_rounded, "cards come whole"),
     ],
     "ex19_1": [
