@@ -23,7 +23,7 @@ from tlkit.evidence.expectations import Seen, Verdict, check_expectations, gradi
 from tlkit.evidence.learning_rates import rate_for
 from tlkit.evidence.tasks import TaskData, load_documents
 from tlkit.examples import Batch
-from tlkit.examples.answers import template_of
+from tlkit.examples.conversations import template_of
 from tlkit.files import lock_folder, reason_of
 from tlkit.fitting.estimate import DTYPES
 from tlkit.jobs import Job

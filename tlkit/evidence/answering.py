@@ -6,8 +6,7 @@ from collections.abc import Iterable, Sequence
 import pandas as pd
 from scipy.stats import binomtest
 
-from tlkit.examples.answers import prompt_of
-from tlkit.examples.conversations import Conversation
+from tlkit.examples.conversations import Conversation, prompt_of
 from tlkit.models import Continuation, continue_tokens
 from tlkit.models.parts import longest_input
 

@@ -16,8 +16,7 @@ from tlkit.evaluation import WINDOW, PerplexityResult, class_logits, perplexity,
 from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.examples import Batch, Examples
-from tlkit.examples.answers import answer_examples, short_enough
-from tlkit.examples.conversations import load_conversations
+from tlkit.examples.conversations import answer_examples, load_conversations, short_enough
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
 from tlkit.jobs import Part
 from tlkit.models import agreed_classes

@@ -1,12 +1,15 @@
-"""Conversations, read from files in the formats that people have."""
+"""Conversations: read from files in the formats that people have, and put into a chat template as tokens to learn."""
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, refuse_unknown_keys
+from jinja2 import TemplateError
+
+from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, refuse_special_tokens, refuse_unknown_keys
+from tlkit.examples import IGNORED, Examples, padded, padding_token
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
@@ -15,6 +18,14 @@ SHAREGPT = {"human": "user", "gpt": "assistant"}
 FORMATS = (("messages",), ("conversations",), ("prompt", "completion"), ("instruction", "input", "output"))
 KEYS = (*(key for keys in FORMATS for key in keys), "system", "tools", "id", "topic", "form")
 MESSAGE_KEYS = ("role", "content", "weight", "train")
+# For models whose tokenizer has no template, because they were made to continue texts.
+PLAIN_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message.role == 'assistant' %}{{ ' ' + message.content + eos_token }}"
+    "{% elif message.role == 'user' %}{{ 'Question: ' + message.content + '\\nAnswer:' }}"
+    "{% else %}{{ message.content + '\\n' }}{% endif %}"
+    "{% endfor %}"
+)
 
 
 @dataclass(frozen=True)
@@ -157,3 +168,157 @@ def _list_of(key: str, given: object) -> list[dict]:
 
 def _turns(given: object, role: str) -> list:
     return given if isinstance(given, list) else [{"role": role, "content": given}]
+
+
+def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: str = "answers") -> Examples:
+    """Make examples of conversations, one in each row, and refuse those from which the wrong thing would be learned.
+
+    Args:
+        tokenizer: of the model; where it has no chat template, "Question: … Answer: …" is used.
+        learn: "answers", each up to its end token, or "everything", as of running text.
+
+    Returns:
+        The examples, in the order given, in rows as long as the longest conversation.
+
+    Raises:
+        ValueError: naming the conversation whose answer has no end, and where `parts_of` does.
+    """
+    if not conversations:
+        raise ValueError("no conversations to learn from: the split is empty")
+    ends, rows = end_tokens(tokenizer), []
+    for conversation in conversations:
+        ids, labels = [], []
+        for part, learned in parts_of(conversation, tokenizer, ends):
+            ids += part
+            labels += part if learned or learn == "everything" else [IGNORED] * len(part)
+        last = max((place for place, token in enumerate(ids) if token in ends), default=0)
+        if behind := tokenizer.decode(ids[last + 1 :]).strip() if last else tokenizer.decode(ids[-8:]):
+            end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(ends))))
+            raise ValueError(
+                f"conversation {conversation.id!r}: its answer does not end with {end!r}, at which the model stops, "
+                f"but with {behind!r}: it would never learn to stop. Does the chat template belong to this tokenizer?"
+            )
+        rows.append((ids, labels))
+    tokens = padded([ids for ids, _ in rows], padding_token(tokenizer))
+    mask = padded([[1] * len(ids) for ids, _ in rows], 0).bool()
+    return Examples(tokens, padded([labels for _, labels in rows], IGNORED), mask)
+
+
+def short_enough(
+    conversations: Sequence[Conversation], tokenizer, length: int
+) -> tuple[tuple[Conversation, ...], tuple[Conversation, ...]]:
+    """The conversations of at most so many tokens, and those that are longer."""
+    fit, longer = [], []
+    for conversation in conversations:
+        size = sum(len(ids) for ids, _ in parts_of(conversation, tokenizer, frozenset()))
+        (fit if size <= length else longer).append(conversation)
+    return tuple(fit), tuple(longer)
+
+
+def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
+    """Cut a conversation into stretches of tokens that are only read and that are learned.
+
+    Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
+    there in use, in later turns too.
+
+    Yields:
+        Token ids, and whether they are learned.
+
+    Raises:
+        ValueError: naming the conversation, where the template refuses it, leaves out a part of it, or makes other
+            tokens of its beginning for training than for use.
+    """
+    where, tools = f"conversation {conversation.id!r}", conversation.tools
+    if tools and "tools" not in template_of(tokenizer):
+        raise ValueError(
+            f"{where}: the chat template of this model has no place for its tools: expected a model that was made to "
+            "call functions, or --ignore-keys tools"
+        )
+    refuse_special_tokens(((where, content) for _, content in conversation.messages), tokenizer)
+    written, answers = [], 0
+    for number, (role, _) in enumerate(conversation.messages):
+        answers += role == "assistant"
+        if role != "assistant" or number in conversation.only_read:
+            continue
+        messages = conversation.messages[: number + 1]
+        try:
+            prompt = rendered(messages[:-1], tokenizer, answers_next=True, tools=tools)
+            whole = rendered(messages, tokenizer, answers_next=False, tools=tools)
+        except ValueError as error:
+            raise ValueError(f"{where}: {error}") from error
+        if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
+            raise ValueError(
+                f"{where}: the chat template of this model leaves out message {lost[0]} or a part of it, so it would "
+                "not be learned as it is: expected messages without that part, or another model"
+            )
+        shown = token_ids(prompt, tokenizer)
+        answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
+        if answer is None or shown[: len(written)] != written:
+            raise ValueError(
+                f"{where}: the chat template writes what comes before answer {answers} otherwise in training than in "
+                f"use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of earlier answers, mark these "
+                'with "weight": 0, so that only the last one is learned'
+            )
+        yield shown[len(written) :], False
+        last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
+        yield answer[:last], True
+        yield answer[last:], False  # such as a line break behind the end token, which nobody will ask for
+        written = shown + answer
+
+
+def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
+    """The tokens of an answer as a model would write them behind a prompt; None where they would be another text."""
+    together = token_ids(whole, tokenizer)
+    if together[: len(shown)] == shown:
+        return together[len(shown) :]
+    # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
+    separate = token_ids(answer, tokenizer)
+    texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + separate, together)]
+    return separate if texts[0] == texts[1] else None
+
+
+def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
+    """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
+
+    They are the special token that the chat template writes behind an answer, the tokenizer's end token, and those of
+    the model's generation settings. Published models often name only some of them in each place.
+    """
+    configured = getattr(generation_config, "eos_token_id", None)
+    ends = {tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())} - {None}
+    with suppress(ValueError):  # what a template refuses is said where a conversation of the reader's is at hand
+        text = rendered([("user", "question"), ("assistant", "answer")], tokenizer, answers_next=False)
+        special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
+        ends |= special & {*token_ids(text.rpartition("answer")[2].strip(), tokenizer)[:1]}
+    return frozenset(ends)
+
+
+def template_of(tokenizer) -> str:
+    """The tokenizer's own chat template, or `PLAIN_TEMPLATE` ("Question: … Answer: …") where it has none."""
+    return tokenizer.chat_template or PLAIN_TEMPLATE
+
+
+def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
+    """The tokens that a model is shown before it answers messages; ValueError where the template refuses them."""
+    return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
+
+
+def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
+    """Messages, pairs of role and content, in the chat template; ValueError where the template refuses them.
+
+    Args:
+        answers_next: whether the text is to end where the model's answer begins.
+        tools: functions that may be called, each a description in JSON.
+    """
+    given = [{"role": role, "content": content} for role, content in messages]
+    options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
+    if tools:
+        options["tools"] = [json.loads(tool) for tool in tools]
+    try:
+        return tokenizer.apply_chat_template(given, **options)
+    except TemplateError as error:
+        raise ValueError(f"the chat template of this model refuses it: {error}") from error
+
+
+def token_ids(text: str, tokenizer) -> list[int]:
+    """The tokens of a text that a template has made, which has all its special tokens in it."""
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.corpus import text_opening
-from tlkit.examples.answers import end_tokens, rendered, token_ids
+from tlkit.examples.conversations import end_tokens, rendered, token_ids
 from tlkit.models.parts import base_model, evaluation_mode, largest_change, learns_prompt, longest_input, rounding
 
 # Without these, the generation settings of some published models would make the "likeliest" token another one.

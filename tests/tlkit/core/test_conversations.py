@@ -13,8 +13,14 @@ from tokenizers import Tokenizer, decoders, models, normalizers, processors
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from tlkit.examples import IGNORED, Examples
-from tlkit.examples.answers import answer_examples, parts_of, prompt_of, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations
+from tlkit.examples.conversations import (
+    Conversation,
+    answer_examples,
+    load_conversations,
+    parts_of,
+    prompt_of,
+    short_enough,
+)
 from tlkit.models import BUNDLED, chat_tokens, continue_tokens
 from tlkit.settings import DATA
 

@@ -13,8 +13,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import run_trial
 from tlkit.evidence.tasks import TASKS, balanced_accuracy, load_documents, spread_out
-from tlkit.examples.answers import answer_examples, prompt_of, short_enough
-from tlkit.examples.conversations import Conversation, load_conversations
+from tlkit.examples.conversations import Conversation, answer_examples, load_conversations, prompt_of, short_enough
 from tlkit.models import Continuation, load_model
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports.charts import CHARTS
