@@ -6,9 +6,8 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -16,18 +15,11 @@ from safetensors.torch import save_file
 
 from tlkit.files import CheckpointError, lock_folder, reason_of, write_atomically
 from tlkit.models.parts import ParameterGroup, adapter_names
+from tlkit.steps import StepRecord, TrainingState
 
 KEPT = 2  # the newest, and the one before it in case the newest is damaged
 NAME = "step-{:08d}.safetensors"
 OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
-
-
-class Checkpoint(NamedTuple):
-    """What was saved after a step."""
-
-    step: int
-    tensors: dict[str, torch.Tensor]
-    notes: dict
 
 
 @dataclass(frozen=True)
@@ -54,22 +46,26 @@ class Checkpoints:
                 )
             yield
 
-    def save(self, step: int, tensors: dict[str, torch.Tensor], notes: dict) -> None:
+    def save(self, state: TrainingState, *, last: bool = False) -> None:
         """Write a checkpoint, then remove all but this one and the one before it.
 
         Raises:
-            CheckpointError: where writing fails; earlier checkpoints are untouched then.
+            CheckpointError: where writing fails; earlier checkpoints are untouched then. Of the last one it is only a
+                warning: the model is trained and in memory, so nothing is left to protect.
         """
-        whole = {name: tensor.cpu().contiguous() for name, tensor in tensors.items()}
+        step, whole = state.step, {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
+        notes = {"records": [asdict(record) for record in state.records], "scores": state.scores}
         text = json.dumps({"step": step, "identity": self.identity, "notes": notes})
         metadata = {"run": text, "sha256": _hash(text, whole)}
         try:
             write_atomically(self.folder / NAME.format(step), lambda part: save_file(whole, part, metadata))
         except (OSError, SafetensorError) as error:
-            raise CheckpointError(
-                f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
-                "those before it are untouched"
-            ) from error
+            said = f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
+            said += "those before it are untouched"
+            if not last:
+                raise CheckpointError(said) from error
+            warnings.warn(f"{said}. Training is complete and the model is in memory: save it", stacklevel=2)
+            return
         try:
             kept = [path for path in _saved(self.folder) if _step_of(path) <= step][-KEPT:]  # beyond, all are damaged
             for path in _ours(self.folder):
@@ -78,8 +74,10 @@ class Checkpoints:
         except OSError as error:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
-    def newest(self) -> Checkpoint | None:
-        """The newest checkpoint that is whole; a damaged one is passed over with a warning, and left as it is.
+    def restore(self, state: TrainingState) -> None:
+        """Bring a state to the newest checkpoint that is whole; it stays as it is where there is none.
+
+        A damaged one is passed over with a warning, and left as it is.
 
         Raises:
             CheckpointError: where there are checkpoints but none is whole.
@@ -96,13 +94,15 @@ class Checkpoints:
             run, tensors = content
             if differing := list(_differences(run["identity"], self.identity)):
                 raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
-            return Checkpoint(run["step"], tensors, run["notes"])
+            state.load_tensors(run["step"], tensors)
+            state.records = [StepRecord(**record) for record in run["notes"]["records"]]
+            state.scores = run["notes"]["scores"]
+            return
         if damaged:
             raise CheckpointError(
                 f"no checkpoint in {self.folder} is whole ({'; '.join(damaged)}): "
                 "bring them back from a copy, or name another folder to begin anew"
             )
-        return None
 
 
 def newest_step(folder: Path) -> int:

@@ -26,6 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from tlkit.examples import Batch, labels_in
 from tlkit.jobs import Part, reported
 from tlkit.losses import summed_loss
+from tlkit.memory import freed_memory_kept
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState, prepare
@@ -33,10 +34,13 @@ from tlkit.training import (
     TrainingResult,
     check_settings,
     checkpoints_of,
+    has_ended,
+    is_due,
+    note_score,
     plan_of_scoring,
-    restore,
-    run_steps,
-    save,
+    recorded,
+    result_of,
+    total_steps,
     training_steps,
 )
 
@@ -78,6 +82,7 @@ def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Acc
         accelerator.end_training()
 
 
+@freed_memory_kept()
 def train_together(
     accelerator: Accelerator,
     model: nn.Module,
@@ -119,7 +124,7 @@ def train_together(
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
-            restore(checkpoints, state)
+            checkpoints.restore(state)
         steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
         if len(set(steps)) > 1:
             raise ValueError(
@@ -127,22 +132,19 @@ def train_together(
                 "all machines"
             )
         state.apply_plan(plan)
+        total = total_steps(len(blocks), config)
+        steps = training_steps(state, blocks, partial(_accumulate_share, accelerator, loss))
         with reported(progress, "training") as progress:
-            result = run_steps(
-                training_steps(state, blocks, partial(_accumulate_share, accelerator, loss)),
-                state,
-                len(blocks),
-                score=None if validation is None else lambda: _mean_loss(accelerator, loss, validation, scoring),
-                # What FSDP keeps in parts is gathered from all; the first one writes it.
-                save=checkpoints and (lambda: save(checkpoints, state) if is_main else state.tensors()),
-                every=every,
-                progress=progress,
-                count_memory=False,
-            )
+            for _ in recorded(steps, state, total, progress, count_memory=False):
+                if validation is not None and is_due(state, config.evaluate_every, total):
+                    note_score(_mean_loss(accelerator, loss, validation, scoring), state)
+                if checkpoints and is_due(state, every, total):
+                    # What FSDP keeps in parts is gathered from all; the first one writes it.
+                    checkpoints.save(state, last=has_ended(state, total)) if is_main else state.tensors()
     if in_parts:
         for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.data = _whole(sharded.detach()).to(parameter.device)
-    return result
+    return result_of(state, len(blocks))
 
 
 def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:

@@ -59,7 +59,7 @@ class TrainingConfig:
 class Plan:
     """How a step is carried out, never what it computes: only `precision` rounds differently.
 
-    A model that draws random numbers draws others for smaller micro-batches, see `draws_random_numbers`.
+    A model that draws random numbers, as for dropout, draws them for each pass: others for smaller micro-batches.
     """
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)

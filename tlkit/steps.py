@@ -2,19 +2,18 @@
 
 import math
 import time
-from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import nn
-from torch.utils._python_dispatch import _disable_current_modes
 
 from tlkit.examples import Batch, labels_in
 from tlkit.losses import summed_loss
 from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
-from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, mode, trained_groups
+from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trained_groups
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
@@ -62,13 +61,20 @@ class TrainingState:
         self.records: list[StepRecord] = []
         self.scores: list[dict[str, float]] = []  # of evaluations
         self.best_weights: list[torch.Tensor] | None = None
+        self.peak_memory = math.nan  # bytes of tensors in the step in which they were counted
 
-    def freeze_until_due(self, total: int) -> None:
-        """Train the weights whose time has come in a run of `total` steps, and no others; with 0, all."""
-        for group in self.groups:
-            if group.begins:
-                for parameter in group.parameters:
-                    parameter.requires_grad_(self.step >= first_step(group.begins, total))
+    @contextmanager
+    def only_those_due(self, total: int) -> Iterator[None]:
+        """Inside, weights whose time in a run of `total` steps has not come yet are frozen."""
+        waiting = [group for group in self.groups if self.step < first_step(group.begins, total)]
+        early = [parameter for group in waiting for parameter in group.parameters]
+        for parameter in early:
+            parameter.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for parameter in early:
+                parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
         """Bring weights and optimizer to where a plan wants them; from the device to the host, never back."""
@@ -261,27 +267,6 @@ def clip_gradients(state: TrainingState, loss: float, learning_rate: float) -> f
     if norm > most:  # else there is nothing to change, and no need to walk over all gradients
         nn.utils.clip_grads_with_norm_(state.parameters, most, total_norm)
     return norm
-
-
-@torch.no_grad()
-def draws_random_numbers(model: nn.Module) -> bool:
-    """Whether a training pass of `model` draws random numbers, as dropout does.
-
-    Such numbers are drawn for each pass in turn, so a batch that is cut into smaller micro-batches gets others and
-    the result of the step is another. The model itself is asked: it reads two tokens in training mode, and the
-    generators of torch are compared before and after. Nothing is changed by it.
-    """
-    device = next(model.parameters()).device
-    generators = [torch.random] if device.type == "cpu" else [torch.random, torch.get_device_module(device)]
-    before = [generator.get_rng_state() for generator in generators]
-    try:
-        with _disable_current_modes(), mode(model, training=True):  # a virtual device does not count this
-            model(input_ids=torch.zeros(1, 2, dtype=torch.long, device=device), use_cache=False)
-        after = [generator.get_rng_state() for generator in generators]
-        return not all(map(torch.equal, before, after))
-    finally:
-        for generator, state in zip(generators, before, strict=True):
-            generator.set_rng_state(state)
 
 
 @torch.no_grad()

@@ -2,9 +2,9 @@
 
 import math
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, nullcontext
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,7 +12,6 @@ import torch
 
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.examples import Batch, Examples, as_examples, refuse_examples, tensors_in
-from tlkit.files import CheckpointError
 from tlkit.jobs import Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
@@ -37,7 +36,6 @@ class TrainingResult:
     validation: pd.DataFrame  # a row for each evaluation
     peak_memory: float  # bytes of tensors
     stopped_early: bool
-    config: TrainingConfig = field(repr=False)
 
     @property
     def seconds(self) -> float:
@@ -65,6 +63,7 @@ class TrainingResult:
         return int(self.history.samples.sum()) / self.seconds
 
 
+@freed_memory_kept()
 def train(
     model: torch.nn.Module,
     blocks: Batch,
@@ -100,17 +99,15 @@ def train(
     state, scoring = TrainingState(model, config, groups), plan_of_scoring(plan, config)
     with checkpoints.lock(resume) if checkpoints else nullcontext(), reported(progress, "training") as progress:
         if checkpoints:
-            restore(checkpoints, state)
+            checkpoints.restore(state)
         state.apply_plan(plan)
-        return run_steps(
-            training_steps(state, blocks),
-            state,
-            len(blocks),
-            progress=progress,
-            score=None if validation is None else lambda: mean_loss(model, validation, scoring),
-            save=checkpoints and (lambda: save(checkpoints, state)),
-            every=every,
-        )
+        total = total_steps(len(blocks), config)
+        for _ in recorded(training_steps(state, blocks), state, total, progress):
+            if validation is not None and is_due(state, config.evaluate_every, total):
+                note_score(mean_loss(model, validation, scoring), state)
+            if checkpoints and is_due(state, every, total):
+                checkpoints.save(state, last=has_ended(state, total))
+    return result_of(state, len(blocks))
 
 
 def training_steps(
@@ -118,76 +115,60 @@ def training_steps(
 ) -> Iterator[StepRecord]:
     """Take the steps that are left, one each time the next record is asked for; to stop, stop asking."""
     config, total = state.config, total_steps(len(blocks), state.config)
-    try:
-        while state.step < total:
-            state.freeze_until_due(total)
-            rate = config.learning_rate * learning_rate_factor(state.step, total, config)
-            yield take_step(state, batch_at(state.step, blocks, config), rate, accumulate)
-    finally:
-        state.freeze_until_due(0)
+    while not has_ended(state, total):
+        rate = config.learning_rate * learning_rate_factor(state.step, total, config)
+        with state.only_those_due(total):
+            record = take_step(state, batch_at(state.step, blocks, config), rate, accumulate)
+        yield record
 
 
-@freed_memory_kept()
-def run_steps(
-    steps: Iterator[StepRecord],
-    state: TrainingState,
-    rows: int,
-    *,
-    progress: Part,
-    score: Callable[[], float] | None = None,
-    save: Callable[[], None] | None = None,
-    every: int = 1,
-    count_memory: bool = True,
-) -> TrainingResult:
-    """Take the steps one by one: keep their records, score and save now and then, stop early where asked to.
-
-    Args:
-        steps: takes a step each time it is asked for the next record.
-        rows: how many blocks or examples there are.
-        score: the validation loss now, in nats per token.
-        save: writes a checkpoint.
-        count_memory: whether to count live tensors in one step.
-    """
-    config, total = state.config, total_steps(rows, state.config)
-    counted, peak = _step_to_count_in(state, total) if count_memory else None, math.nan
+def recorded(
+    steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Part, *, count_memory: bool = True
+) -> Iterator[StepRecord]:
+    """Hand on the records of steps: keep them in the state, show them, and count live tensors in one of the steps."""
+    # The first step that has the optimizer's state from the beginning, and in which all is trained.
+    fullest = max(first_step(group.begins, total) for group in state.groups)
+    counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
     progress.step(state.step, total, f"step {state.step} of {total}")
-
-    def ended() -> bool:
-        return state.step >= total or config.patience is not None and _without_gain(state) >= config.patience
-
-    with closing(steps):
-        while not ended():
-            if state.step + 1 == counted:
-                track = MemoryTrack(on=next(state.model.parameters()).device.type)
+    while True:
+        if state.step + 1 == counted:
+            with MemoryTrack(on=next(state.model.parameters()).device.type) as track:
                 track.count(tensors_of(state.model))
                 track.count(moment for moments in state.optimizer.state.values() for moment in moments.values())
-                with track:
-                    record = replace(next(steps), memory_counted=True)
-                peak = track.peak
-            else:
-                record = next(steps)
-            state.records.append(record)
-            progress.step(state.step, total, f"step {state.step} of {total}, loss {record.loss:.3f}")
-            if score is not None and (state.step % (config.evaluate_every or total) == 0 or state.step == total):
-                _note_score(score(), state)
-            if save is not None and (state.step % every == 0 or ended()):
-                try:
-                    save()
-                except CheckpointError as error:
-                    if not ended():
-                        raise
-                    # Nothing is left to protect: the model is trained, and the caller can still save it elsewhere.
-                    warnings.warn(f"{error}. Training is complete and the model is in memory: save it", stacklevel=2)
+                record = next(steps, None)
+            record, state.peak_memory = record and replace(record, memory_counted=True), track.peak
+        else:
+            record = next(steps, None)
+        if record is None:
+            break
+        state.records.append(record)
+        progress.step(state.step, total, f"step {state.step} of {total}, loss {record.loss:.3f}")
+        yield record
     if state.records:
         progress.ended(_in_one_line(state))
+
+
+def has_ended(state: TrainingState, total: int) -> bool:
+    """Whether no step is left to take, or too many evaluations in a row were no better than the best before them."""
+    patience = state.config.patience
+    return state.step >= total or patience is not None and _without_gain(state) >= patience
+
+
+def is_due(state: TrainingState, every: int | None, total: int) -> bool:
+    """Whether it is time for what is done after every so many steps and at the end; with None, at the end alone."""
+    return has_ended(state, total) or every is not None and state.step % every == 0
+
+
+def result_of(state: TrainingState, rows: int) -> TrainingResult:
+    """What is left behind by a run on so many rows, the best weights in the model where they were kept."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
                 parameter.copy_(weights)
     history = pd.DataFrame([vars(record) for record in state.records])
-    history.insert(1, "epoch", history.step / steps_per_epoch(rows, config))
+    history.insert(1, "epoch", history.step / steps_per_epoch(rows, state.config))
     validation = pd.DataFrame(state.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    return TrainingResult(history, validation, peak, state.step < total, config)
+    return TrainingResult(history, validation, state.peak_memory, state.step < total_steps(rows, state.config))
 
 
 def _in_one_line(state: TrainingState) -> str:
@@ -200,19 +181,14 @@ def _in_one_line(state: TrainingState) -> str:
     return f"{steps} step{'s' * (steps != 1)}, {trained:,} values trained, {loss}{worse}"
 
 
-def _step_to_count_in(state: TrainingState, total: int) -> int:
-    """The first step that has the optimizer's state from the beginning, which the very first has not."""
-    fullest = max(first_step(group.begins, total) for group in state.groups)  # in which all is trained
-    return min(max(state.step + 1, fullest + 2), total)
-
-
 def _without_gain(state: TrainingState) -> int:
     """Evaluations in a row, up to the last, that were no better than the best before them."""
     losses = [math.inf, *(score["validation_loss"] for score in state.scores)]
     return len(losses) - 1 - losses.index(min(losses))
 
 
-def _note_score(loss: float, state: TrainingState) -> None:
+def note_score(loss: float, state: TrainingState) -> None:
+    """Keep a validation loss; where training may stop early, also the weights, if it is the best so far."""
     perplexity = math.exp(min(loss, 700))
     state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
@@ -249,20 +225,6 @@ def checkpoints_of(
     tensors = [tensor for batch in data if batch is not None for tensor in tensors_in(batch)]
     identity = identity_of(model, tensors, asdict(config) | {"precision": plan.precision}, groups)
     return Checkpoints(Path(folder), identity)
-
-
-def save(checkpoints: Checkpoints, state: TrainingState) -> None:
-    """Write a checkpoint of all that a run must remember."""
-    records = [asdict(record) for record in state.records]
-    checkpoints.save(state.step, state.tensors(), {"records": records, "scores": state.scores})
-
-
-def restore(checkpoints: Checkpoints, state: TrainingState) -> None:
-    """Bring a state to the newest checkpoint; it stays as it is where there is none."""
-    if (newest := checkpoints.newest()) is not None:
-        state.load_tensors(newest.step, newest.tensors)
-        state.records = [StepRecord(**record) for record in newest.notes["records"]]
-        state.scores = newest.notes["scores"]
 
 
 def steps_per_epoch(rows: int, config: TrainingConfig) -> int:

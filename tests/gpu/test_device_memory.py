@@ -6,8 +6,7 @@ import torch
 from device_bench import ROWS, STEPS, largest_gap
 
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.fitting.fallback import FallbackLog, train_with_fallback
-from tlkit.fitting.ladder import LADDER
+from tlkit.fitting.fallback import LADDER, FallbackLog, train_with_fallback
 from tlkit.memory import VirtualDevice, track_memory
 from tlkit.settings import Plan
 

@@ -12,7 +12,6 @@ import torch
 from device_bench import ROUNDINGS, STEPS, largest_gap
 from small_models import generate
 
-from tlkit import training
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.models import prompt_tokens
 from tlkit.quantization import dequantized
@@ -109,10 +108,10 @@ def _go_on(bench, folder, device, until):
     with saved.lock(resume=True), device.counting():
         device.place(model)
         state = TrainingState(model, config)
-        training.restore(saved, state)
+        saved.restore(state)
         begun = state.step
         state.records += islice(training_steps(state, bench.blocks), until - begun)
-        training.save(saved, state)
+        saved.save(state)
         return begun, (*(record.loss for record in state.records), mean_loss(model, bench.validation, Plan(1)))
 
 

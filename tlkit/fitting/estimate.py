@@ -4,7 +4,7 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from unittest.mock import patch
 
@@ -108,15 +108,24 @@ def estimate_memory(
     refuse_plan(model, plan)
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
-    with as_if_real(), _followed(model):
-        fake = fake_copy_of(model)
-        with StepTrace(model.config.get_text_config().vocab_size) as trace:
+    try:
+        with as_if_real(), StepTrace(model.config.get_text_config().vocab_size) as trace:
+            fake = fake_copy_of(model)
             trace.count(tensors_of(fake))
             train_one_step(fake, (rows, sequence_length), plan, optimizer, trace)  # what only it holds is gone then
             if evaluation is not None and not plan.train_on_host:
                 trace.phase = "evaluation"
                 _score(fake, evaluation)
             peaks = trace.peaks or {"nothing on the device": {}}
+    except NothingToTrain:  # so it is with contents, too
+        raise
+    except Exception as error:  # a model's own code may raise anything where it finds no contents
+        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        raise CannotEstimate(
+            f"the memory of {type(model).__name__} cannot be estimated: its step cannot be followed without the "
+            f"contents of its tensors ({type(error).__name__}: {reason}). Training itself may work: "
+            "`train_with_fallback` then goes by real out-of-memory errors"
+        ) from error
     phases = {phase: sum(categories.values()) for phase, categories in peaks.items()}
     highest = peaks[max(phases, key=phases.get)]
     return MemoryEstimate({name: highest.get(name, 0) for name in CATEGORIES}, phases)
@@ -220,22 +229,6 @@ def _score(model: nn.Module, shape: tuple[int, int]) -> None:
     functional.cross_entropy(logits.flatten(0, -2), labels, reduction="none")
 
 
-@contextmanager
-def _followed(model: nn.Module) -> Iterator[None]:
-    """Around what follows `model`: a model's own code may raise anything where it finds no contents."""
-    try:
-        yield
-    except NothingToTrain:  # so it is with contents, too
-        raise
-    except Exception as error:
-        reason = (str(error).strip() or "no reason given").splitlines()[0]
-        raise CannotEstimate(
-            f"the memory of {type(model).__name__} cannot be estimated: its step cannot be followed without the "
-            f"contents of its tensors ({type(error).__name__}: {reason}). Training itself may work: "
-            "`train_with_fallback` then goes by real out-of-memory errors"
-        ) from error
-
-
 def fake_copy_of(model: nn.Module) -> nn.Module:
     """A deep copy in which every tensor is a fake one, tied where the original is tied; inside `as_if_real`."""
     copies = {}
@@ -260,15 +253,13 @@ def _in_backward() -> bool:
 @contextmanager
 def as_if_real() -> Iterator[None]:
     """Inside, a model does with tensors that have no contents exactly what it does with real ones."""
-    with ExitStack() as stack:
-        # A virtual device must not count them.
-        stack.enter_context(_disable_current_modes())
-        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
-        # What fails is raised; torch would also print a page about it.
-        stack.enter_context(patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True))
-        # transformers looks at contents to see whether a row holds several sequences (ours never does); where it
-        # cannot look, it makes an attention mask that a real step does without.
-        stack.enter_context(patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None))
+    # transformers looks at contents to see whether a row holds several sequences (ours never does); where it cannot
+    # look, it makes an attention mask that a real step does without.
+    one_sequence = patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
+    # What fails is raised; torch would also print a page about it.
+    silent = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
+    # A virtual device must not count them, so its mode is off.
+    with _disable_current_modes(), FakeTensorMode(allow_non_fake_inputs=True), one_sequence, silent:
         yield
 
 

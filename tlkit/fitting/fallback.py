@@ -5,25 +5,36 @@ import math
 import re
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 import torch
 
-from tlkit.devices import Device, probe
+from tlkit.devices import Device, bf16_speed, probe
 from tlkit.examples import Batch, shape_of
 from tlkit.fitting.estimate import CannotEstimate, estimate_memory
-from tlkit.fitting.ladder import LADDER, ON_HOST, Rung, descend
 from tlkit.jobs import SILENT, Part, reported
-from tlkit.memory import CPU, VirtualDevice, in_units, move_to_host, move_weights, on_host
-from tlkit.models.parts import ParameterGroup
+from tlkit.losses import chunked_loss_agrees
+from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
+from tlkit.models.parts import ParameterGroup, learns_prefix
 from tlkit.names import HOST, phase_of
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import StepRecord, TrainingState, draws_random_numbers, mean_loss
-from tlkit.training import TrainingResult, check_settings, plan_of_scoring, run_steps, training_steps
+from tlkit.steps import StepRecord, TrainingState, mean_loss
+from tlkit.training import (
+    TrainingResult,
+    check_settings,
+    is_due,
+    note_score,
+    plan_of_scoring,
+    recorded,
+    result_of,
+    total_steps,
+    training_steps,
+)
 
 T = TypeVar("T")
 OUT_OF_MEMORY = re.compile(
@@ -34,8 +45,7 @@ OUT_OF_MEMORY = re.compile(
 BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
-@dataclass(frozen=True)
-class Failure:
+class Failure(NamedTuple):
     """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive."""
 
     failed_in: str  # "forward pass", "backward pass" or "optimizer step"
@@ -88,6 +98,106 @@ def _failure_of(error: BaseException) -> Failure:
     return Failure(phase_of(error), size(f"allocated? {unit}"), size(f"of which {unit} is free"), message)
 
 
+def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
+    """The next divisor of the batch downwards, so that all micro-batches are of one size."""
+    now = plan.micro_batch_size or batch
+    smaller = [size for size in range(1, now) if batch % size == 0]
+    return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
+
+
+# The ladder, from the cheapest to the dearest: each rung turns a plan into one that needs less, and a plan with nothing
+# (more) to change there into itself or None.
+LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
+    "chunked loss": lambda plan, batch: replace(plan, chunked_loss=True),
+    "smaller micro-batch": _smaller_micro_batch,
+    "activation checkpointing": lambda plan, batch: replace(plan, activation_checkpointing=True),
+    "bf16 autocast": lambda plan, batch: replace(plan, precision="bf16"),
+    "activations on the host": lambda plan, batch: replace(plan, offload_activations=True),
+    "optimizer on the host": lambda plan, batch: replace(plan, offload_optimizer=True),
+    "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
+}
+SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
+BF16, ON_HOST = "bf16 autocast", "training on the host"
+
+
+class Rung(NamedTuple):
+    """One way to carry out a step."""
+
+    name: str  # of the change that led here, or "as planned"
+    plan: Plan
+    estimate: int | None = None  # bytes it should need at its peak; None where that is not known
+    note: str = ""  # what else there is to know
+
+
+def bf16_is_faster(device: Device | VirtualDevice) -> bool:
+    """Whether to compute in bf16 on `device` for its speed.
+
+    Real devices are measured. A virtual card counts as one of today's cards, which compute in bf16 natively, although
+    its products are really carried out by this machine's processor.
+    """
+    return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
+
+
+def walk(
+    plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]
+) -> Iterator[tuple[str, Plan, int | None]]:
+    """Go down the ladder: yield a plan, then each one below it that is not known to save less than 1%.
+
+    Each with its rung's name and the bytes that it needs, by `need`; None where they are not known.
+    """
+    size = need(plan)
+    yield "as planned", plan, size
+    for name in names:
+        while (lower := LADDER[name](plan, batch)) not in (None, plan):
+            less = need(lower)
+            if None not in (less, size) and less > 0.99 * size:
+                break
+            plan, size = lower, less
+            yield name, plan, size
+
+
+def descend(
+    model: torch.nn.Module,
+    batch: Batch,
+    plan: Plan,
+    device: Device | VirtualDevice,
+    order: tuple[str, ...] | None = None,
+    optimizer: str = "adamw",
+) -> Iterator[Rung]:
+    """Yield the rungs from `plan` downwards, one at a time.
+
+    Without `order`, only those that should need less; where that cannot be estimated, all of them. Those on the device
+    are tried twice: what saves nothing at first may do so later on. On a device that is slower in bf16, that rung comes
+    after all others that leave the step on the device.
+    """
+    with on_host():
+        unfit = {"chunked loss": not chunked_loss_agrees(model), "activation checkpointing": learns_prefix(model)}
+    names, slow, unknown = order, False, ""
+    if order is None:
+        hosted = ("activations on the host", "optimizer on the host", ON_HOST)
+        names = 2 * [name for name in LADDER if name not in hosted or device.has_host and name != ON_HOST]
+        if slow := not bf16_is_faster(device):
+            names = [*(name for name in names if name != BF16), BF16]
+        names += [ON_HOST] if device.has_host else []
+
+    def need(lower: Plan) -> int | None:
+        nonlocal unknown
+        if order is not None or unknown:
+            return None
+        if lower.train_on_host:
+            return 0
+        try:
+            return estimate_memory(model, **shape_of(batch), plan=lower, optimizer=optimizer).peak
+        except CannotEstimate as error:
+            unknown = str(error)
+        return None
+
+    for name, lower, estimate in walk(plan, len(batch), [name for name in names if not unfit.get(name)], need):
+        in_slow_bf16 = slow and lower.precision == "bf16"
+        note = f"slower: {device.name} computes in fp32 faster than in bf16" if in_slow_bf16 else unknown
+        yield Rung(name, lower, estimate, note)
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One try: what was done where, or where it failed and what for. Figures that are not known are NaN."""
@@ -102,7 +212,6 @@ class Attempt:
     bytes_available: float = math.nan  # that were free then
     peak: float = math.nan  # most bytes held on the device
     seconds: float = math.nan  # that its steps took
-    changes_numerics: bool = False  # whether more than the order of additions differs from the plan asked for
     error: str = ""  # what was said when it failed
     note: str = ""  # what else there is to know about the rung
 
@@ -122,11 +231,11 @@ class FallbackLog:
         self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
     ) -> None:
         """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
-        where = HOST if rung.plan.train_on_host else device.name
-        about = {"changes_numerics": rung.changes_numerics, "note": rung.note} | (asdict(failure) if failure else {})
-        self.attempts.append(Attempt(action, where, rung.name, **about | more))
+        where, failed = HOST if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
+        self.attempts.append(Attempt(action, where, rung.name, note=rung.note, **failed, **more))
 
 
+@freed_memory_kept()
 def train_with_fallback(
     model: torch.nn.Module,
     blocks: Batch,
@@ -169,62 +278,56 @@ def train_with_fallback(
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
-        state = TrainingState(model, config, groups)
-        result = run_steps(
-            steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress),
-            state,
-            len(blocks),
-            progress=progress,
-            score=None if validation is None else lambda: _score(state, validation, device, log),
-            count_memory=math.isnan(device.peak),
-        )
-        peak = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
-        if not math.isnan(peak):  # the device counts, and begins anew after a failure
-            result = replace(result, peak_memory=int(peak))
+        state, total = TrainingState(model, config, groups), total_steps(len(blocks), config)
+        counts = not math.isnan(device.peak)
+        tries = steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress)
+        with closing(tries):  # so that the log has the last try, also where an evaluation fails
+            for _ in recorded(tries, state, total, progress, count_memory=not counts):
+                if validation is not None and is_due(state, config.evaluate_every, total):
+                    note_score(_score(state, validation, device, log), state)
+        if counts:  # and begins anew after a failure
+            state.peak_memory = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
         if state.plan.train_on_host:
             catch_out_of_memory(lambda: move_weights(model, device.torch))
-    return result, log
+    return result_of(state, len(blocks)), log
 
 
 def _first_rung(
     model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: Device | VirtualDevice, log: FallbackLog
 ) -> Rung:
     """The first of `rungs` that should fit, or a MemoryError with numbers; the model is where training begins."""
-    rung, available = next(rungs), device.room_for(model)
-    while rung.estimate is not None and rung.estimate > available:
+    available = device.room_for(model)
+    for rung in rungs:
+        if rung.estimate is None or rung.estimate <= available:
+            break
         needs = f"needs {in_units(rung.estimate)}, {in_units(available)} are there"
         log.add("estimate", device, rung, Failure("not tried", rung.estimate, available, needs))
-        lower = next(rungs, None)
-        if lower is None:
-            raise MemoryError(
-                f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: "
-                "use a strategy with less to train, a smaller model, or shorter blocks"
-            )
-        rung = lower
+    else:
+        raise MemoryError(
+            f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: "
+            "use a strategy with less to train, a smaller model, or shorter blocks"
+        )
     if not rung.plan.train_on_host:
         failure, _ = catch_out_of_memory(lambda: device.place(model))
         if failure is not None:
             log.add("loading", device, rung, failure)
             move_to_host(model)
-            changes = rung.changes_numerics or device.torch != CPU and draws_random_numbers(model)
-            rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)), changes_numerics=changes)
+            rung = Rung(ON_HOST, LADDER[ON_HOST](rung.plan, len(batch)))
     return rung
 
 
-def _refuse_small_host(state: TrainingState, blocks: Batch, plan: Plan) -> None:
+def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
-    if not plan.train_on_host:
-        return
-    model, batch, there = state.model, blocks[: state.config.batch_size], replace(plan, train_on_host=False)
+    there = replace(plan, train_on_host=False)
     try:
         with on_host():
-            needed = estimate_memory(model, **shape_of(batch), plan=there, optimizer=state.config.optimizer).resident
+            needed = estimate_memory(state.model, **shape_of(batch), plan=there, optimizer=state.config.optimizer)
     except CannotEstimate:
         return
-    if needed > (free := probe("cpu").room_for(model)):
+    if needed.resident > (free := probe("cpu").room_for(state.model)):
         raise MemoryError(
-            f"training on the host needs {in_units(needed)} and {in_units(free)} of its memory are free: use a "
-            "strategy with less to train, a smaller model, or shorter blocks"
+            f"training on the host needs {in_units(needed.resident)} and {in_units(free)} of its memory are free: use "
+            "a strategy with less to train, a smaller model, or shorter blocks"
         )
 
 
@@ -238,7 +341,8 @@ def steps_with_fallback(
 ) -> Iterator[StepRecord]:
     """Take the steps of `training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
     for rung in rungs:
-        _refuse_small_host(state, blocks, rung.plan)
+        if rung.plan.train_on_host:
+            _refuse_small_host(state, blocks[: state.config.batch_size], rung.plan)
         state.apply_plan(rung.plan)
         progress.go_on("" if rung.name == "as planned" else rung.name)
         steps = training_steps(state, blocks)

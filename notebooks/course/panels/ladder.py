@@ -5,8 +5,7 @@ from collections.abc import Sequence
 
 from course.panels.views import Panel, View, button, new_figure, row
 from tlkit.corpus import load_corpus, pack
-from tlkit.fitting.fallback import Attempt, FallbackLog, train_with_fallback
-from tlkit.fitting.ladder import LADDER
+from tlkit.fitting.fallback import LADDER, Attempt, FallbackLog, train_with_fallback
 from tlkit.memory import in_units, parse_size, virtual_device
 from tlkit.models import load_model
 from tlkit.reports.figure import COLOURS, INK

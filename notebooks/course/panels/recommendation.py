@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tlkit.devices import Device
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
-from tlkit.fitting.ladder import SAME_RESULT, bf16_is_faster, walk
+from tlkit.fitting.fallback import SAME_RESULT, bf16_is_faster, walk
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE

@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM, Qwen2Config
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.files import CheckpointError, lock_folder, write_atomically
 from tlkit.strategies import apply_strategy
-from tlkit.training import TrainingConfig, TrainingState, restore, save, train
+from tlkit.training import TrainingConfig, TrainingState, train
 
 BLOCKS = torch.randint(64, (20, 16), generator=torch.Generator().manual_seed(1))
 HELD_OUT = torch.randint(64, (4, 16), generator=torch.Generator().manual_seed(2))
@@ -142,7 +142,7 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
         with torch.no_grad():
             state.parameters[0].fill_(step)
         (tmp_path / str(step)).mkdir()
-        save(Checkpoints(tmp_path / str(step), {}), state)
+        Checkpoints(tmp_path / str(step), {}).save(state)
         for path in (tmp_path / str(step)).iterdir():
             path.rename(tmp_path / path.name)
         (tmp_path / str(step)).rmdir()
@@ -154,17 +154,17 @@ def test_the_newest_whole_checkpoint_is_restored_and_foreign_files_stay(tmp_path
     before, state.step = {path.name for path in tmp_path.iterdir()}, 0
     if restored is None:
         with pytest.raises(CheckpointError, match="is whole"):
-            restore(checkpoints, state)
+            checkpoints.restore(state)
         restored = 0
     else:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
-            restore(checkpoints, state)
+            checkpoints.restore(state)
         assert state.step == restored and bool((state.parameters[0] == restored).all())
         assert len(said) == bool(damages)
     assert {path.name for path in tmp_path.iterdir()} == before
     state.step += 1
-    save(checkpoints, state)
+    checkpoints.save(state)
     kept = {f"step-{step:08d}.safetensors" for step in {restored, restored + 1} - {0}}
     assert {path.name for path in tmp_path.iterdir()} == kept | foreign
 

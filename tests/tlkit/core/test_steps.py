@@ -1,7 +1,6 @@
 """The step on architectures other than the bundled one: gradients, chunked losses, random numbers, faults."""
 
 import copy
-import inspect
 import math
 from contextlib import nullcontext
 
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
-from transformers.models.opt import modeling_opt
 
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import chunked_loss_agrees, summed_loss
@@ -23,7 +21,6 @@ from tlkit.steps import (
     NothingToTrain,
     TrainingState,
     accumulate_gradients,
-    draws_random_numbers,
     mean_loss,
     take_step,
 )
@@ -42,7 +39,6 @@ VISION = {
     "num_attention_heads": 4,
     "image_size": 16,
 }
-WITHOUT_DROPOUT = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
 
 
 def small(kind: str, **settings) -> torch.nn.Module:
@@ -50,30 +46,6 @@ def small(kind: str, **settings) -> torch.nn.Module:
     config = AutoConfig.for_model(kind, **TOKENS | (GPT2 if kind == "gpt2" else LLAMA) | settings)
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(config)
-
-
-# transformers 5.15 draws a number for each block of an OPT, also where no block is ever left out.
-OPT_ALWAYS_DRAWS = "self.layerdrop > 0" not in inspect.getsource(modeling_opt.OPTDecoder)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "draws"),
-    [
-        ("gpt2", {}, True),
-        ("gpt2", WITHOUT_DROPOUT, False),
-        ("falcon", {"hidden_dropout": 0.1}, True),  # read from the configuration, in no module
-        ("mixtral", {"num_local_experts": 4, "router_jitter_noise": 0.01}, True),  # no dropout at all
-        ("opt", {"dropout": 0.0, "ffn_dim": 48, "word_embed_proj_dim": 32}, OPT_ALWAYS_DRAWS),
-    ],
-)
-def test_the_model_is_asked_whether_it_draws_random_numbers(kind, settings, draws):
-    model = small(kind, **settings)
-    model.eval()
-    next(model.modules()).training = True  # left as it was, module by module
-    before = torch.get_rng_state()
-    assert draws_random_numbers(model) is draws
-    assert torch.equal(torch.get_rng_state(), before)
-    assert [module.training for module in model.modules()] == [True] + [False] * (len(list(model.modules())) - 1)
 
 
 # The weights of the head are multiplied by this, so that logits are as large as those of a trained model.

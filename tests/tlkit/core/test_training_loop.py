@@ -114,10 +114,10 @@ def test_seconds_go_by_tokens_where_steps_are_of_different_size():
     history = pd.DataFrame(
         {"seconds": [1.0, 9.0, 1.0], "tokens": [100, 100, 50], "samples": [4, 4, 2], "memory_counted": [0, 1, 0]}
     ).astype({"memory_counted": bool})
-    result = TrainingResult(history, pd.DataFrame(), 0, False, TrainingConfig())
+    result = TrainingResult(history, pd.DataFrame(), 0, False)
     assert result.seconds == pytest.approx(2.0 * 250 / 150)
     assert result.tokens_per_second == pytest.approx(75) and result.samples_per_second == pytest.approx(3)
-    alone = TrainingResult(history[1:2], pd.DataFrame(), 0, False, TrainingConfig())
+    alone = TrainingResult(history[1:2], pd.DataFrame(), 0, False)
     assert alone.seconds == 9.0  # there is nothing else to go by
 
 

@@ -16,13 +16,13 @@ from tlkit.devices import Device, probe
 from tlkit.evaluation import perplexity
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import (
+    LADDER,
     FallbackLog,
     catch_out_of_memory,
     evaluate_with_fallback,
     is_out_of_memory,
     train_with_fallback,
 )
-from tlkit.fitting.ladder import LADDER
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import load_model
 from tlkit.models.parts import base_model, find_blocks
