@@ -136,8 +136,6 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
     Returns:
         Token ids, shape (blocks, block_size).
     """
-    if block_size < 2:
-        raise ValueError(f"block_size={block_size}: expected at least 2 tokens")
     if not texts:
         raise ValueError("no documents to pack: the corpus split is empty")
     stream, _ = token_stream(texts, tokenizer)

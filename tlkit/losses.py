@@ -9,9 +9,7 @@ from tlkit.examples import IGNORED, Batch, as_examples, inputs_of
 from tlkit.models.parts import base_model, evaluation_mode
 from tlkit.settings import Plan
 
-# Tokens whose logits are there at a time where the loss is computed in pieces: as fast as all at once. torch's own
-# choice is the size of the hidden states, six tokens for a vocabulary of 151,936, and takes five times as long.
-LOSS_CHUNK_TOKENS = 256
+LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time where the loss is computed in pieces
 
 
 def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
@@ -41,12 +39,6 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
 
 def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
     """Summed loss of the head's logits, of which no more than LOSS_CHUNK_TOKENS rows are there at a time."""
-    # torch 2.13 and newer; in half precision it would sum in that, too, and round a batch's loss to three digits.
-    in_fp32 = head.weight.dtype == torch.float32 and not torch.is_autocast_enabled(hidden.device.type)
-    if in_fp32 and hasattr(functional, "linear_cross_entropy"):
-        options = nn.LinearCrossEntropyOptions(batch_chunk_size=LOSS_CHUNK_TOKENS)
-        given = {"linear_bias": head.bias, "reduction": "sum", "options": options, "ignore_index": IGNORED}
-        return functional.linear_cross_entropy(hidden, head.weight, labels, **given)
 
     def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)

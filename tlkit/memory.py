@@ -78,26 +78,15 @@ class MemoryTrack(TorchDispatchMode):
         """No: nothing is compiled in here, and the guard against it would cost more than the counting."""
         return False
 
-    def _inside(self, function, *args, **kwargs):
-        """Carry out an operator that is written in Python with the counting on, for what it makes on the way."""
-        super().__enter__()
-        try:
-            return function._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
-        finally:
-            super().__exit__(None, None, None)
-
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
         # operators live as long as the process, and hashing one takes longer than all that follows.
-        entry = _OPERATORS.get(id(function)) or _look_up(function)
-        is_of_torch, allocates = entry
+        is_of_torch, allocates = _OPERATORS.get(id(function)) or _look_up(function)
         if is_of_torch:
             result = function(*args, **kwargs) if kwargs else function(*args)
         else:
             with _autocast_of_caller(args):
-                # torch's loss in pieces is written in Python, and would make its logits unseen.
-                call = partial(self._inside, function) if function.namespace == "torch_nn" else function
-                result = call(*args, **kwargs or {})
+                result = function(*args, **kwargs or {})
         if allocates and not self.hosted:
             for tensor in result if isinstance(result, SEVERAL) else (result,):
                 if isinstance(tensor, torch.Tensor):

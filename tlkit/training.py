@@ -52,16 +52,6 @@ class TrainingResult:
         """Tokens scored in all steps; the first of each block is only read."""
         return int(self.history.tokens.sum())
 
-    @property
-    def tokens_per_second(self) -> float:
-        """By `seconds`."""
-        return self.tokens / self.seconds
-
-    @property
-    def samples_per_second(self) -> float:
-        """Blocks, by `seconds`."""
-        return int(self.history.samples.sum()) / self.seconds
-
 
 @freed_memory_kept()
 def train(

@@ -182,8 +182,8 @@ def _row(
         "general_before": before["general"],
         **figures,
         "seconds": result.seconds if result else 0.0,
-        "tokens_per_second": result.tokens_per_second if result else math.nan,
-        "samples_per_second": result.samples_per_second if result else math.nan,
+        "tokens_per_second": result.tokens / result.seconds if result else math.nan,
+        "samples_per_second": result.history.samples.sum() / result.seconds if result else math.nan,
         "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
         "date": now(),
     }

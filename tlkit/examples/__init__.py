@@ -98,11 +98,6 @@ def tensors_in(batch: Batch) -> list[torch.Tensor]:
     return [batch.tokens, batch.labels, batch.mask] if isinstance(batch, Examples) else [batch]
 
 
-def shape_of(batch: Batch) -> dict[str, object]:
-    """What the memory of a step depends on, as `estimate_memory` is asked for it."""
-    return {"batch_size": len(batch), "sequence_length": batch.shape[1]}
-
-
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
     """What a model is called with, on its device.
 

@@ -15,8 +15,8 @@ import pandas as pd
 import torch
 
 from tlkit.devices import Device, bf16_speed, probe
-from tlkit.examples import Batch, shape_of
-from tlkit.fitting.estimate import CannotEstimate, estimate_memory
+from tlkit.examples import Batch
+from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
 from tlkit.jobs import SILENT, Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
@@ -156,6 +156,11 @@ def walk(
             yield name, plan, size
 
 
+def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> MemoryEstimate:
+    shape = {"batch_size": len(batch), "sequence_length": batch.shape[1]}
+    return estimate_memory(model, **shape, plan=plan, optimizer=optimizer)
+
+
 def descend(
     model: torch.nn.Module,
     batch: Batch,
@@ -187,7 +192,7 @@ def descend(
         if lower.train_on_host:
             return 0
         try:
-            return estimate_memory(model, **shape_of(batch), plan=lower, optimizer=optimizer).peak
+            return _estimated(model, batch, lower, optimizer).peak
         except CannotEstimate as error:
             unknown = str(error)
         return None
@@ -318,10 +323,9 @@ def _first_rung(
 
 def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
     """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
-    there = replace(plan, train_on_host=False)
     try:
         with on_host():
-            needed = estimate_memory(state.model, **shape_of(batch), plan=there, optimizer=state.config.optimizer)
+            needed = _estimated(state.model, batch, replace(plan, train_on_host=False), state.config.optimizer)
     except CannotEstimate:
         return
     if needed.resident > (free := probe("cpu").room_for(state.model)):
@@ -368,18 +372,15 @@ def steps_with_fallback(
 
 def _score(state: TrainingState, validation: Batch, device: Device | VirtualDevice, log: FallbackLog) -> float:
     """Nats per token, where the weights are."""
-    plan = state.plan
-    if plan.train_on_host:
+    if state.plan.train_on_host:
         with on_host():
-            return mean_loss(state.model, validation, plan)
-    return evaluate_with_fallback(
-        lambda size: mean_loss(state.model, validation, replace(plan, micro_batch_size=size)),
-        state.model,
-        batch_size=plan_of_scoring(plan, state.config).micro_batch_size,
-        device=device,
-        log=log,
-        name="validation",
-    )
+            return mean_loss(state.model, validation, state.plan)
+    rows = plan_of_scoring(state.plan, state.config).micro_batch_size
+
+    def score(size: int) -> float:
+        return mean_loss(state.model, validation, replace(state.plan, micro_batch_size=size))
+
+    return evaluate_with_fallback(score, state.model, batch_size=rows, device=device, log=log, name="validation")
 
 
 def evaluate_with_fallback(
