@@ -194,22 +194,28 @@ class TaskData:
 
     def notes(self, tokenizer, row: int) -> dict[str, object]:
         """What is to be kept with a score: what became of the documents, and what opens each that is running text."""
-        sizes = {split: len(getattr(self.used, split)) for split in SPLITS}
-        there = sum(len(getattr(self.whole, split)) for split in SPLITS)
-        account = Account(
-            found=there + self.whole.duplicates + self.whole.empty,
-            duplicates=self.whole.duplicates,
-            empty=self.whole.empty,
-            beyond_limit=there - sum(sizes.values()),
-            longer=sum(self.task.longer(getattr(self.used, split), tokenizer, row) for split in SPLITS),
-            row=row,
-            longer_are="left out" if self.task.in_chat else "cut",
-            **sizes,
-        )
-        if self.task.name != "text":
-            return {"documents": account}
-        opening = "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))
-        return {"documents": account, "documents_open_with": opening}
+        whole, used = self.whole, {split: len(getattr(self.used, split)) for split in SPLITS}
+        there = sum(len(getattr(whole, split)) for split in SPLITS)
+        long = f"of these longer than {row} tokens and {'left out' if self.task.in_chat else 'cut'}"
+        counts = {
+            "documents found": there + whole.duplicates + whole.empty,
+            "there twice": whole.duplicates,
+            "empty": whole.empty,
+            "beyond the limit or the profile": there - sum(used.values()),
+            **used,
+            long: sum(self.task.longer(getattr(self.used, split), tokenizer, row) for split in SPLITS),
+        }
+        notes = {"documents": Account(counts)}
+        if self.task.name == "text":
+            notes["documents_open_with"] = "".join(tokenizer.convert_ids_to_tokens(document_opening(tokenizer)))
+        return notes
+
+
+class Account(dict):
+    """How many documents were found, left out and why, and used, by name; as text one line."""
+
+    def __str__(self) -> str:
+        return ", ".join(f"{count:,} {what}" for what, count in self.items() if count)
 
 
 def load_documents(settings: DataSettings, profile: Profile, model: str | None = None) -> TaskData:
@@ -225,36 +231,6 @@ def load_documents(settings: DataSettings, profile: Profile, model: str | None =
     elif whole.name in NAMED:
         used = whole.limited(profile.train_passages, profile.test_passages)
     return TaskData(task, whole, used, agreed_classes(model, task.classes(whole)))
-
-
-@dataclass(frozen=True)
-class Account:
-    """What became of the documents of a corpus: `found` is the sum of the six numbers below it.
-
-    `longer` of those that are used have more tokens than a `row`.
-    """
-
-    found: int
-    duplicates: int
-    empty: int
-    beyond_limit: int
-    train: int
-    validation: int
-    test: int
-    longer: int
-    row: int
-    longer_are: str
-
-    def __str__(self) -> str:
-        reasons = {
-            "there twice": self.duplicates,
-            "empty": self.empty,
-            "beyond the limit or the profile": self.beyond_limit,
-        }
-        out = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items() if count)
-        used = f"{self.train:,} to train on, {self.validation:,} to choose by, {self.test:,} to score"
-        long = f"; {self.longer:,} of these are longer than {self.row:,} tokens and are {self.longer_are}"
-        return f"{self.found:,} documents found{': ' * bool(out)}{out}; used: {used}{long * bool(self.longer)}"
 
 
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
