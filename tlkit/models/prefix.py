@@ -80,24 +80,22 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
             below draws random numbers (dropout), or blocks hand on more than hidden states.
     """
     base = base_model(model)
-    blocks, cache = find_blocks(base), PrefixCache(frozen_blocks(model))
+    count, entering_in_training = _frozen_blocks(model)
+    cache = PrefixCache(count)
     with ExitStack() as stack:
-        for number, block in enumerate(blocks[: cache.blocks], 1):
-            forward = partial(cache.pass_over, block.forward, number == cache.blocks)
+        for number, block in enumerate(find_blocks(base)[:count], 1):
+            forward = partial(cache.pass_over, block.forward, number == count)
             stack.enter_context(patch.object(block, "forward", forward))
         stack.callback(base.get_decoder().register_forward_pre_hook(cache.begin, with_kwargs=True).remove)
         stack.callback(cache._states.clear)
-        _refuse_other_paths(base)
+        _refuse_other_states(base, count, entering_in_training)
         cache._states.clear()
         cache.rows_computed = cache.rows_reused = 0
         yield cache
 
 
-def frozen_blocks(model: nn.Module) -> int:
-    """Count the lowest blocks that give the same for the same tokens, whatever is trained.
-
-    The model itself is asked, by two passes over a few tokens, as in training: what enters a block must carry no
-    gradient and not change between them.
+def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
+    """Count the lowest blocks in and below which nothing is trained, by a pass as in training; and what leaves them.
 
     Raises:
         NoFrozenPrefix: with the reason, where not even the first block is so.
@@ -108,8 +106,8 @@ def frozen_blocks(model: nn.Module) -> int:
     if base.get_decoder() is base:
         raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
     with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
-        in_training = _entering_blocks(base)
-    count = max((number for number, states in enumerate(in_training) if not states.requires_grad), default=0)
+        *entering, _ = _hidden_states(base)
+    count = max((number for number, states in enumerate(entering) if not states.requires_grad), default=0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
@@ -117,48 +115,45 @@ def frozen_blocks(model: nn.Module) -> int:
             "to pass. Freeze the embeddings and the lower blocks whole, norms included "
             "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
-    with evaluation_mode(model), torch.no_grad():
-        in_evaluation = _entering_blocks(base)
-    if not torch.equal(in_training[count], in_evaluation[count]):
+    return count, entering[count]
+
+
+def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
+    """For a few tokens, what enters each block, and what comes out of the decoder."""
+    states: list[torch.Tensor] = []
+
+    def note(_, args: tuple, kwargs: dict) -> None:
+        states.append(args[0] if args else kwargs["hidden_states"])
+
+    tokens = torch.arange(8, device=next(base.parameters()).device)[None]
+    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
+    try:
+        last = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
+        return [*states, last]
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@torch.no_grad()
+def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torch.Tensor) -> None:
+    """Raise NoFrozenPrefix where training draws random numbers below, or what is above misses what is passed over.
+
+    Inside the cache: the first pass here computes them all, and the second takes what the first has kept.
+    """
+    message = f"no frozen prefix: the lower blocks of {type(base).__name__} hand on more than hidden states"
+    try:
+        with evaluation_mode(base):
+            whole, passed_over = _hidden_states(base), _hidden_states(base)
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
+        raise NoFrozenPrefix(message) from error
+    if not torch.equal(entering_in_training, whole[count]):
         raise NoFrozenPrefix(
             f"no frozen prefix: the lowest {count} blocks draw random numbers in training (dropout), so nothing stays "
             "the same from pass to pass: set the dropout of the model's configuration to 0"
         )
-    return count
-
-
-def _last_states(base: nn.Module) -> torch.Tensor:
-    """What comes out of the decoder for a few tokens."""
-    tokens = torch.arange(8, device=next(base.parameters()).device)[None]
-    return base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-
-
-def _entering_blocks(base: nn.Module) -> list[torch.Tensor]:
-    """The hidden states that enter each block for a few tokens."""
-    entering: list[torch.Tensor] = []
-
-    def note(_, args: tuple, kwargs: dict) -> None:
-        entering.append(args[0] if args else kwargs["hidden_states"])
-
-    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
-    try:
-        _last_states(base)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return entering
-
-
-@torch.no_grad()
-def _refuse_other_paths(base: nn.Module) -> None:
-    """Raise NoFrozenPrefix where the model computes something else when its lower blocks are passed over."""
-    message = f"no frozen prefix: the lower blocks of {type(base).__name__} hand on more than hidden states"
-    try:
-        with evaluation_mode(base):
-            expected, computed = _last_states(base), _last_states(base)
-    except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
-        raise NoFrozenPrefix(message) from error
     # The same arithmetic twice, up to the order of additions.
+    expected, computed = whole[-1], passed_over[-1]
     if not torch.allclose(computed, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
         raise NoFrozenPrefix(message)
 

@@ -13,7 +13,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.parts import adapter_names, find_blocks, largest_change, logits_of, longest_input
-from tlkit.models.prefix import NoFrozenPrefix, frozen_blocks
+from tlkit.models.prefix import NoFrozenPrefix, cached_prefix
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import FAMILIES, apply_strategy
 from tlkit.training import TrainingConfig, train
@@ -170,8 +170,11 @@ def test_an_adapter_is_continued_by_the_method_that_made_it(name, another, said,
 def test_what_is_learned_stands_before_every_text(name):
     report = adapted(name)
     assert longest_input(report.model) == 64 - 16
-    with pytest.raises(NoFrozenPrefix, match="stands before the text in every block"):
-        frozen_blocks(report.model)
+    with (
+        pytest.raises(NoFrozenPrefix, match="stands before the text in every block"),
+        cached_prefix(report.model),
+    ):
+        pass
     whole = train(adapted(name).model, BLOCKS, STEADILY).history.loss
     parts = train(adapted(name).model, BLOCKS, STEADILY, plan=Plan(micro_batch_size=1)).history.loss
     assert parts.tolist() == pytest.approx(whole.tolist(), rel=1e-5)
