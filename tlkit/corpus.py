@@ -170,10 +170,8 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
 
 def text_opening(tokenizer) -> list[int]:
     """The tokens that a tokenizer puts before every text, such as Llama's `<s>`; most put none."""
-    text = "text"
-    plain, framed = tokenizer(text, add_special_tokens=False)["input_ids"], tokenizer(text)["input_ids"]
-    begin = next((n for n in range(len(framed) - len(plain) + 1) if framed[n : n + len(plain)] == plain), 0)
-    return list(framed[:begin])
+    plain, framed = tokenizer("text", add_special_tokens=False)["input_ids"], tokenizer("text")["input_ids"]
+    return list(framed[: framed.index(plain[0])])
 
 
 def document_opening(tokenizer) -> list[int]:
@@ -215,9 +213,8 @@ def _python_reference() -> list[str]:
 
 
 def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
-    kinds, files = TEXT_FILES, [path]
-    if path.is_dir():  # other files of a folder, such as a settings.json, are often none of its texts
-        kinds, files = IN_FOLDERS, _files_below(path)
+    # Other files of a folder, such as a settings.json, are often none of its texts.
+    kinds, files = (IN_FOLDERS, _files_below(path)) if path.is_dir() else (TEXT_FILES, [path])
     read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")

@@ -1,7 +1,6 @@
 """Where tensors lie and how many bytes they take: to measure a step, or to play a card with a memory budget."""
 
 import ctypes
-import os
 import platform
 import re
 import weakref
@@ -225,9 +224,7 @@ def saved_on_host(model: torch.nn.Module) -> AbstractContextManager:
     return torch.autograd.graph.saved_tensors_hooks(pack, unpack)
 
 
-# Numbers that malloc.h gives to what `mallopt` sets, and the variables by which a user may have set the same.
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
-_SET_BY_USER = {"MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "MALLOC_MMAP_MAX_", "MALLOC_TOP_PAD_"}
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers that malloc.h gives to what `mallopt` sets
 
 
 @contextmanager
@@ -235,11 +232,9 @@ def freed_memory_kept() -> Iterator[None]:
     """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
 
     Every step makes and frees the same tensors. The GNU C library gives large ones back to the system each time, and
-    the system clears every page before it hands it out again. Nothing is done with another C library, nor where the
-    environment says when memory is to be given back.
+    the system clears every page before it hands it out again. Nothing is done with another C library.
     """
-    set_by_user = _SET_BY_USER & set(os.environ) or "glibc.malloc" in os.environ.get("GLIBC_TUNABLES", "")
-    if set_by_user or platform.libc_ver()[0] != "glibc":
+    if platform.libc_ver()[0] != "glibc":
         yield
         return
     library = ctypes.CDLL(None)
