@@ -42,7 +42,7 @@ class Checkpoints:
         with lock_folder(self.folder):
             if not resume and (earlier := _saved(self.folder)):
                 raise CheckpointError(
-                    f"{self.folder} holds {earlier[-1].stem} of an earlier run: resume it, or name another folder"
+                    f"{self.folder} holds {earlier[-1][1].stem} of an earlier run: resume it, or name another folder"
                 )
             yield
 
@@ -67,8 +67,8 @@ class Checkpoints:
             warnings.warn(f"{said}. Training is complete and the model is in memory: save it", stacklevel=2)
             return
         try:
-            kept = [path for path in _saved(self.folder) if _step_of(path) <= step][-KEPT:]  # beyond, all are damaged
-            for path in _ours(self.folder):
+            kept = [path for of, path in _saved(self.folder) if of <= step][-KEPT:]  # beyond, all are damaged
+            for _, path in _ours(self.folder):
                 if path not in kept:
                     path.unlink(missing_ok=True)
         except OSError as error:
@@ -85,7 +85,7 @@ class Checkpoints:
             ValueError: where the checkpoint belongs to another model, other data or other settings; says which.
         """
         damaged = []
-        for path in reversed(_saved(self.folder)):
+        for _, path in reversed(_saved(self.folder)):
             if (content := _read(path)) is None:
                 damaged.append(f"{path} is damaged")
                 continue
@@ -107,22 +107,18 @@ class Checkpoints:
 
 def newest_step(folder: Path) -> int:
     """The step of the newest checkpoint in a folder, whole or not; 0 where there is none."""
-    return max(map(_step_of, _saved(folder)), default=0)
+    return max((step for step, _ in _saved(folder)), default=0)
 
 
-def _saved(folder: Path) -> list[Path]:
-    """Our checkpoints, oldest first."""
-    return sorted((path for path in _ours(folder) if path.suffix != ".part"), key=_step_of)
+def _saved(folder: Path) -> list[tuple[int, Path]]:
+    """Our checkpoints with their steps, oldest first."""
+    return sorted((step, path) for step, path in _ours(folder) if path.suffix != ".part")
 
 
-def _ours(folder: Path) -> list[Path]:
-    """Files with our names; a folder of that name is not ours."""
-    files = folder.iterdir() if folder.is_dir() else ()
-    return [path for path in files if OURS.fullmatch(path.name) and (path.is_symlink() or not path.is_dir())]
-
-
-def _step_of(path: Path) -> int:
-    return int(OURS.fullmatch(path.name)[1])
+def _ours(folder: Path) -> list[tuple[int, Path]]:
+    """Files with our names, and their steps; a folder of that name is not ours."""
+    files = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
+    return [(int(match[1]), path) for path in files if (match := OURS.fullmatch(path.name))]
 
 
 def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]] | None:
