@@ -13,7 +13,6 @@ CONTROL = "random initialisation"  # full training of it from random weights: wh
 
 # A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
 CARD_SHARE = 0.85
-HOST = "the host"  # where a rung of the fallback computes that is not on the card
 
 FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimizer step")
 

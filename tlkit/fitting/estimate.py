@@ -207,11 +207,13 @@ def train_one_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimiz
 
     for parameter in state.parameters:
         parameter.register_post_accumulate_grad_hook(lambda p: trace.count([p.grad], "gradients"))
-    blocks = _blank_batch(model, shape)
+    batch = blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
+    if classifies(model):
+        batch = Examples(blank, blank[:, 0], blank.bool())
     trace.peaks = {}
     with on_host() if plan.train_on_host else nullcontext():
         trace.phase = FORWARD
-        accumulate_gradients(model, blocks, plan)
+        accumulate_gradients(model, batch, plan)
         trace.phase = UPDATE
         nn.utils.clip_grad_norm_(state.parameters, 1.0)
         state.update_weights(1e-3)
@@ -261,9 +263,3 @@ def as_if_real() -> Iterator[None]:
     # A virtual device must not count them, so its mode is off.
     with _disable_current_modes(), FakeTensorMode(allow_non_fake_inputs=True), one_sequence, silent:
         yield
-
-
-def _blank_batch(model: nn.Module, shape: tuple[int, int]) -> torch.Tensor | Examples:
-    """A batch without contents, of the kind that a model is trained on."""
-    blank = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
-    return Examples(blank, blank[:, 0], blank.bool()) if classifies(model) else blank

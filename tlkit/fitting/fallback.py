@@ -21,7 +21,7 @@ from tlkit.jobs import SILENT, Part, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
 from tlkit.models.parts import ParameterGroup, learns_prefix
-from tlkit.names import HOST, phase_of
+from tlkit.names import phase_of
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, mean_loss
 from tlkit.training import (
@@ -236,7 +236,7 @@ class FallbackLog:
         self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
     ) -> None:
         """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
-        where, failed = HOST if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
+        where, failed = "the host" if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
         self.attempts.append(Attempt(action, where, rung.name, note=rung.note, **failed, **more))
 
 
