@@ -33,10 +33,8 @@ def command_parser() -> argparse.ArgumentParser:
             allow_abbrev=False,
         )
         one.add_argument("--json", action="store_true", default=False, help="print JSON, for machines")
-        for setting in option_fields(own):
-            _add(one, setting)
-        for kind in shared:
-            group = one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
+        for kind in (own, *shared):
+            group = one if kind is own else one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
             for setting in option_fields(kind):
                 _add(group, setting)
     return parser

@@ -16,7 +16,12 @@ BEFORE = PerplexityResult(126.24, 70.5, 90.25, 4.8, 1.9, 5499, 40, (), 256, 128,
 AFTER = replace(BEFORE, perplexity=1079.954, bits_per_byte=float("nan"), warnings=("only 200 tokens were scored",))
 SETTINGS = {"task": "text", "corpus": "rust", "learning_rate": 0.003, "chunked_loss": True, "patience": None, "seed": 0}
 SETTINGS |= {"strategy_option": {"r": 4, "targets": ["q_proj", "v_proj"]}}
-NOTES = {"documents": "99 documents found", "learning rate": "recorded for tiny", "steps": "34 in 9 seconds"}
+NOTES = {
+    "documents": "99 documents found",
+    "opened by": "<|end|>",
+    "learning rate": "recorded for tiny",
+    "steps": "34 in 9 seconds",
+}
 TOLD = (SETTINGS, NOTES, BEFORE, AFTER)
 
 
@@ -49,7 +54,7 @@ def test_the_card_has_the_figures_of_the_run(report):
         "strategy_option:\n  r: 4\n  targets:\n  - q_proj\n  - v_proj\n```\n",
         "| learning rate | recorded for tiny |",
         "| licence of the text | CC BY 4.0 |",
-        "| documents | 99 documents found |",
+        "| documents | 99 documents found |\n| opened by | <\\|end\\|> |\n",
         "| steps | 34 in 9 seconds |",
         "Made from the bundled model of tlkit (`tiny`) by `lora`",
         "\n- only 200 tokens were scored\n",
