@@ -10,7 +10,7 @@ from torch.nn import functional
 
 from tlkit.corpus import token_stream
 from tlkit.examples import IGNORED, Examples, inputs_of, refuse_examples
-from tlkit.jobs import SILENT, Part
+from tlkit.jobs import SILENT, Job
 from tlkit.models.parts import base_model, class_count, evaluation_mode, longest_input
 
 WINDOW = 256  # tokens that are read at a time, where nothing else is said
@@ -57,7 +57,7 @@ def perplexity(
     context: int | None = None,
     stride: int | None = None,
     batch_size: int = 8,
-    progress: Part = SILENT,
+    progress: Job = SILENT,
 ) -> PerplexityResult:
     """Perplexity over packed documents: every token but the very first is scored exactly once.
 
@@ -106,7 +106,7 @@ def perplexity(
 
 @torch.no_grad()
 def score_examples(
-    model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Part = SILENT
+    model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Job = SILENT
 ) -> PerplexityResult:
     """Perplexity of the labels: of the answers' tokens, or of the classes, of which one who guesses has their number.
 
@@ -138,7 +138,7 @@ def score_examples(
 
 @torch.no_grad()
 def class_logits(
-    model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Part = SILENT
+    model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Job = SILENT
 ) -> torch.Tensor:
     """What a classifier makes of each row: logits in float64 on the host, shape (rows, classes)."""
     device, logits = next(model.parameters()).device, torch.zeros(len(examples), class_count(model)).double()
@@ -148,7 +148,7 @@ def class_logits(
     return logits
 
 
-def _by_length(examples: Examples, at_once: int, progress: Part) -> Iterator[tuple[torch.Tensor, Examples]]:
+def _by_length(examples: Examples, at_once: int, progress: Job) -> Iterator[tuple[torch.Tensor, Examples]]:
     """Rows and their places, those of similar length together, so that little padding is read."""
     done = 0
     for places in examples.mask.sum(1).argsort().split(at_once):

@@ -83,7 +83,7 @@ class Job:
 
 
 SILENT = Job(shown=False)
-Part = Job
+Part = Job  # the name that training.py, distributed.py and fallback.py still know it by
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tlkit.evidence.learning_rates import LearningRate, find_rates, read_rates
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.evidence.tasks import TASKS
 from tlkit.fitting.fallback import FallbackLog
-from tlkit.jobs import Job, Part
+from tlkit.jobs import Job
 from tlkit.memory import parse_size
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
@@ -147,7 +147,7 @@ def _refuse_other_rates(finished: dict[str, dict], runs: Iterable[str], rates: d
 
 
 def _outcome(
-    experiment: Experiment, strategy: str, seed: int, rate: float, before: dict[str, float], progress: Part
+    experiment: Experiment, strategy: str, seed: int, rate: float, before: dict[str, float], progress: Job
 ) -> dict[str, object]:
     """A run as it is kept: its row and documents or its traceback, and what it tried."""
     log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}

@@ -20,7 +20,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.tasks import TaskData, Window, load_documents
 from tlkit.examples import Batch, tensors_in
 from tlkit.fitting.fallback import FallbackLog, evaluate_with_fallback, train_with_fallback
-from tlkit.jobs import SILENT, Part
+from tlkit.jobs import SILENT, Job
 from tlkit.memory import VirtualDevice, virtual_device
 from tlkit.models import LoadedModel, load_model, meta_model
 from tlkit.models.parts import longest_input
@@ -104,7 +104,7 @@ class Experiment:
         return virtual_device(memory=self.options.device_memory) if self.options.device_memory else probe()
 
     def score(
-        self, model: torch.nn.Module, documents: tuple[object, ...], rows: int = 8, progress: Part = SILENT
+        self, model: torch.nn.Module, documents: tuple[object, ...], rows: int = 8, progress: Job = SILENT
     ) -> PerplexityResult:
         """How well a model does on documents of the task, so many rows at a time."""
         # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
@@ -119,7 +119,7 @@ class Experiment:
         device: Device | VirtualDevice,
         *,
         log: FallbackLog | None = None,
-        progress: Part = SILENT,
+        progress: Job = SILENT,
     ) -> tuple[dict[str, float], dict[str, object]]:
         """All that is said of a model on a split of the documents.
 
@@ -241,7 +241,7 @@ def run_strategy(
     split: str,
     *,
     log: FallbackLog | None = None,
-    progress: Part = SILENT,
+    progress: Job = SILENT,
 ) -> tuple[StrategyReport, TrainingResult, dict[str, float], dict[str, object]]:
     """Train a freshly loaded model by one strategy, and measure it on a split, as `Experiment.measure` does.
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from tlkit.files import write_text_atomically
-from tlkit.jobs import Job, Part
+from tlkit.jobs import Job
 
 PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
@@ -84,7 +84,7 @@ class FinishedRuns:
         write_text_atomically(self.folder / f"{name}.json", text)
 
 
-def run_all(runs: dict[str, Callable[[Part], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
+def run_all(runs: dict[str, Callable[[Job], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
     """Carry out runs one after the other, all but those that are finished.
 
     Several processes, also of several machines, may do so for one folder: each takes the next run that nobody has

@@ -12,7 +12,7 @@ import pandas as pd
 from tlkit.evidence.experiment import Experiment, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.files import write_atomically
-from tlkit.jobs import SILENT, Job, Part
+from tlkit.jobs import SILENT, Job
 from tlkit.models import PRESETS, chosen_model
 from tlkit.names import CONTROL
 from tlkit.settings import DATA, TrainingConfig
@@ -260,7 +260,7 @@ def next_rate(scores: Mapping[float, float]) -> float | None:
 
 
 def run_trial(
-    experiment: Experiment, strategy: str, config: TrainingConfig, progress: Part = SILENT
+    experiment: Experiment, strategy: str, config: TrainingConfig, progress: Job = SILENT
 ) -> dict[str, object]:
     """Train by a strategy and score it on validation texts, as a row of a record.
 

@@ -18,7 +18,7 @@ from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.examples import Batch, Examples
 from tlkit.examples.conversations import answer_examples, load_conversations, short_enough
 from tlkit.examples.labelled import class_examples, class_names, load_labelled
-from tlkit.jobs import Part
+from tlkit.jobs import Job
 from tlkit.models import agreed_classes
 from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
@@ -65,13 +65,13 @@ class Task:
         return {"context": context, "stride": stride or context}
 
     def score(
-        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Part
+        self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Job
     ) -> PerplexityResult:
         """How well a model predicts documents."""
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
     def measure(
-        self, model, tokenizer, documents: Documents, answers: int | None, classes: Classes, progress: Part
+        self, model, tokenizer, documents: Documents, answers: int | None, classes: Classes, progress: Job
     ) -> Measured:
         """What else is to be known of a model, which writes so many answers at most where the task is to answer."""
         return {}, []
