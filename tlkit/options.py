@@ -7,6 +7,7 @@ torch, so that `--help` is there at once.
 import math
 import numbers
 import operator
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
-LARGEST = 2**31 - 1  # of numbers that name no limit of their own
+LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit of their own
 NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
 LIMITS = {"above": operator.gt, "of at least": operator.ge, "of at most": operator.le}
 IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
@@ -25,9 +26,9 @@ def option(
     help: str = "",
     *,
     choices: tuple = (),
-    at_least: float = -math.inf,
-    above: float = -math.inf,
-    at_most: float = LARGEST,
+    at_least: float | None = None,
+    above: float | None = None,
+    at_most: float | None = None,
     positional: bool = False,
 ) -> Any:
     """A field of a dataclass of settings, with all that is known of it.
@@ -76,17 +77,19 @@ def checked(setting: Field, value: object, name: str | None = None) -> object:
     """
     if value is None and NoneType in get_args(setting.type):
         return None
-    kind, choices, limits, given = kind_of(setting), setting.metadata["choices"], setting.metadata["limits"], value
+    kind, choices, given = kind_of(setting), setting.metadata["choices"], value
+    limits = {word: limit for word, limit in setting.metadata["limits"].items() if limit is not None}
     if isinstance(value, str) and kind in (int, float, Path):
         with suppress(ValueError):
             value = kind(value)
     allowed = is_a(kind, value) and given != "" and (not choices or value in choices)
     if allowed and kind in NUMBERS:
-        allowed = all(LIMITS[word](value, limit) for word, limit in limits.items())
+        bounds = {"of at most": LARGEST[kind]} | limits
+        allowed = all(LIMITS[word](value, limit) for word, limit in bounds.items())
     if allowed:
         return float(value) if kind is float else value
-    bounds = [f"{word} {limit:,}" for word, limit in limits.items() if abs(limit) not in (LARGEST, math.inf)]
-    expected = " or ".join(choices) or f"{IN_WORDS.get(kind, 'names with values')} {' and '.join(bounds)}".strip()
+    bounds = " and ".join(f"{word} {limit:,}" for word, limit in limits.items() if limit != math.inf)
+    expected = " or ".join(choices) or f"{IN_WORDS.get(kind, 'names with values')} {bounds}".strip()
     raise ValueError(f"{name or setting.name}={given!r}: expected {expected}")
 
 
