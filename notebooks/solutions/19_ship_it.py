@@ -5,35 +5,39 @@
 import course
 
 # %% [markdown]
-# A model that reads support tickets answers with JSON, for example `{"crate": "tokio", "version": "1.40.0", "system":
-# null, "kind": "slow"}`. Write the parser that stands between the model and your program. It gets the text of an answer
-# and a list of the allowed kinds. Other text may stand before and behind the JSON object, but that text contains no
-# braces. Return a dict with exactly these four keys. Return an empty dict if
+# Write the last gate before a release goes out. `old` and `new` are lists with the answers of the
+# running and the new release to the same questions, and `desks` is a list of the right ones. Return a list of the
+# reasons to stop, which is empty if the release may go out:
 #
-# - there is no valid JSON object, or one of the four keys is missing;
-# - the kind is not one of those allowed;
-# - the crate is not a string, or one of version and system is neither a string nor null.
+# - `"unknown"`, if the new release gives this answer more often than the old one;
+# - then, in the order of `sorted`, the desks at which it has clearly lost. Among a desk's questions, count those that
+#   only the old release gets right, and those that only the new one does. The new one has lost if fair coins give the
+#   old one so many or more with a probability (`binomtest` with `alternative="greater"`) below 0.05, divided by the
+#   number of desks, because each is one more chance to err.
 
 # %%
-import json
+from scipy.stats import binomtest
 
 
-def read_ticket(text, kinds):
-    """The four fields of a ticket, or an empty dict."""
+def reasons_to_stop(old, new, desks):
+    """Why the new release must not go out; an empty list if it may."""
     ### BEGIN SOLUTION
-    start, end = text.find("{"), text.rfind("}")
-    try:
-        ticket = json.loads(text[start : end + 1])
-        ticket = {key: ticket[key] for key in ("crate", "version", "system", "kind")}
-    except (ValueError, KeyError):
-        return {}
-    optional = (ticket["version"], ticket["system"])
-    if not isinstance(ticket["crate"], str) or ticket["kind"] not in kinds:
-        return {}
-    if not all(field is None or isinstance(field, str) for field in optional):
-        return {}
-    return ticket
+    reasons, names = [], sorted(set(desks))
+    if new.count("unknown") > old.count("unknown"):
+        reasons.append("unknown")
+    for name in names:
+        rows = [
+            (a, b) for a, b, desk in zip(old, new, desks, strict=True) if desk == name
+        ]
+        lost = sum(a == name and b != name for a, b in rows)
+        won = sum(b == name and a != name for a, b in rows)
+        if lost + won == 0:
+            continue
+        test = binomtest(lost, lost + won, alternative="greater")
+        if test.pvalue < 0.05 / len(names):
+            reasons.append(name)
+    return reasons
     ### END SOLUTION
 
 
-course.check("ex19_1", read_ticket)
+course.check("ex19_1", reasons_to_stop)

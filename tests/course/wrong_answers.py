@@ -1,6 +1,5 @@
 """What students answer instead, and a part of what they are told, where the judge has no table of mistakes."""
 
-import json
 import math
 import random
 from functools import partial
@@ -9,6 +8,7 @@ from statistics import mean
 
 import torch
 from safetensors import safe_open
+from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 
 from tlkit.models.parts import find_blocks
@@ -231,21 +231,10 @@ def not_rounded(divided, own, gathered, card, most):
     return divided / room if room > 0 else 0
 
 
-def _whole_text(text, kinds):
-    """A ticket only where nothing stands around it."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return {}
-
-
-def _never_null(text, kinds):
-    ticket = _unguarded(text, kinds)
-    return ticket if all(ticket.values()) else {}
-
-
-def _unguarded(text, kinds):
-    return json.loads(text[text.find("{") : text.rfind("}") + 1])
+def _unguarded(old, new, desks):
+    """Reasons by a test that stops where there is nothing to test."""
+    lost = sum(a == desk != b for a, b, desk in zip(old, new, desks, strict=True))
+    return ["Rust"] if binomtest(lost, lost).pvalue < 0.05 else []
 
 
 WRONG = {
@@ -345,10 +334,9 @@ WRONG = {
         (not_rounded, "cards come whole"),
     ],
     "ex19_1": [
-        (_whole_text, "for JSON with text around it, your function returns {}"),
-        (_never_null, "for a field that is null, your function returns {}"),
         (_unguarded, "your function stopped"),
-        (lambda text, kinds: text, "a dict is asked for"),
+        (lambda old, new, desks: ["unknown"], "for two releases that answer alike: ['unknown'] is not it"),
+        (lambda old, new, desks: new != old, "a list of names is asked for"),
     ],
     "ex20_1": [(lambda pilot, reach: 5.5, "the next whole one is asked for")],
 }

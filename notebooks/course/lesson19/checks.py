@@ -1,89 +1,77 @@
-"""Ship it: a parser between a model and a program."""
+"""Ship it: the last gate before a release goes out."""
 
-import json
+from collections import Counter
 from functools import partial
+from operator import eq
+
+from scipy.stats import binomtest
 
 from course.exercises import Quiz, Wrong, function_exercise, kind
 
-KEYS = ("crate", "version", "system", "kind")
-KINDS = ["crash", "slow", "wrong result"]
-GOOD = {"crate": "tokio", "version": "1.40.0", "system": None, "kind": "slow"}
+DESKS = ["other", "Rust", "Python", "Python", "Rust", "other"] * 6
 
 
-def _cut(text):
-    return text[text.find("{") : text.rfind("}") + 1]
+def _reasons(old, new, desks, *, level=None, side="greater", unknown=True, pooled=False):
+    """Why a release must not go out; the options make it wrong, each as somebody does."""
+    names, reasons = sorted(set(desks)), []
+    if unknown and new.count("unknown") > old.count("unknown"):
+        reasons.append("unknown")
+    for name in names:
+        rows = [row for row in zip(old, new, desks, strict=True) if pooled or row[2] == name]
+        lost = sum(before == desk != now for before, now, desk in rows)
+        won = sum(now == desk != before for before, now, desk in rows)
+        if lost + won and binomtest(lost, lost + won, alternative=side).pvalue < (level or 0.05 / len(names)):
+            reasons.append(name)
+    return reasons
 
 
-def _ticket(text, kinds, *, cut=_cut, complete=True, allowed=True, typed=True, null=True, only=True):
-    """The ticket in a text; the options make it wrong, each as somebody does."""
-    try:
-        ticket = json.loads(cut(text))
-    except ValueError:
-        return {}
-    if not isinstance(ticket, dict) or (complete and not set(KEYS) <= set(ticket)):
-        return {}
-    if allowed and ticket.get("kind") not in kinds:
-        return {}
-    optional = (str, type(None)) if null else str
-    if typed and not isinstance(ticket.get("crate"), str):
-        return {}
-    if typed and not all(isinstance(ticket.get(key), optional) for key in ("version", "system")):
-        return {}
-    return {key: ticket.get(key) for key in KEYS} if only else ticket
+def _answers(said=None, **wrong):
+    """The right answers, but for the first ones of some desks, as many as `wrong` says."""
+    left, answers = Counter(wrong), []
+    for desk in DESKS:
+        answers.append((said or ("Rust" if desk == "other" else "other")) if left[desk] > 0 else desk)
+        left[desk] -= 1
+    return answers
 
 
-def _answers():
-    def written(**changes):
-        return json.dumps(GOOD | changes)
-
-    fenced = f"Here is the ticket:\n```json\n{written()}\n```\nAnything else?"
-    for story, text in (
-        ("for an answer that is only JSON", written(version="0.9", system="Windows 11")),
-        ("for a field that is null", written()),
-        ("for JSON with text around it", fenced),
-        ("for an answer without JSON", "I do not know."),
-        ("for JSON that was cut off", written()[:-9]),
-        ("for a missing key", json.dumps({key: GOOD[key] for key in KEYS if key != "system"})),
-        ("for a kind that nobody allowed", written(kind="angry")),
-        ("for a kind that is a list", written(kind=["slow"])),
-        ("for a version that is a number", written(version=1.4)),
-        ("for a crate that is null", written(crate=None)),
-        ("for a key too many", written(mood="angry")),
+def _cases():
+    right, unsure = _answers(), _answers("unknown", other=3)
+    for story, old, new in (
+        ("for two releases that answer alike", _answers(Python=2), _answers(Python=2)),
+        ("for a release that loses eight Rust questions", right, _answers(Rust=8)),
+        ("for one that loses five", right, _answers(Rust=5)),
+        ("for one that loses eight and wins two", _answers(Rust=2)[::-1], _answers(Rust=8)),
+        ("for one that wins eight", _answers(Rust=8), right),
+        ("for one that wins eight of Python and loses eight of Rust", _answers(Python=8), _answers(Rust=8)),
+        ("for one that knows three answers less", right, unsure),
+        ("for other answers that are unknown, but no more", unsure[::-1], unsure),
+        ("for one that knows nothing", right, _answers("unknown", Python=12, Rust=12, other=12)),
     ):
-        yield story, text, KINDS
+        yield story, old, new, DESKS
 
 
-def _read(given, text, kinds):
-    if not isinstance(given, dict):
-        raise Wrong(f"a dict is asked for, and this is {kind(given)}.")
-    if not given and _ticket(text, kinds):
-        raise Wrong("your function returns {}, and the answer can be used.")
+def _read(given, *lists):
+    if not isinstance(given, list) or not all(isinstance(reason, str) for reason in given):
+        raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
     return given
 
 
-def _alike(given, expected):
-    """Whether two tickets agree; what an odd value says of itself does not count."""
-    one, other = (json.dumps(ticket, sort_keys=True, default=lambda odd: "odd") for ticket in (given, expected))
-    return one == other
-
-
-read_ticket = function_exercise(
+reasons_to_stop = function_exercise(
     "ex19_1",
-    "the ticket, or an empty dict, for eleven answers that a model may write",
-    "`text.find('{')` and `text.rfind('}')` say where the object begins and ends. `json.loads` raises ValueError if "
-    "what lies between is no JSON.",
-    "Check one rule after the other and return {} where it fails. `isinstance(field, str | None)` is a check, too.",
-    "At the end build a new dict of the four keys, so that a fifth does not get through.",
-    right=_ticket,
-    cases=_answers,
+    "the reasons to stop, for nine pairs of releases",
+    "Go through `sorted(set(desks))`. For each desk count two things with `zip(old, new, desks)`.",
+    "Where neither release alone is right, there is nothing to test, and `binomtest` stops for 0 throws.",
+    "`binomtest(lost, lost + won, alternative='greater').pvalue < 0.05 / len(set(desks))` is a reason.",
+    right=_reasons,
+    cases=_cases,
     mistakes={
-        "a key is missing, and your function fills it with None.": partial(_ticket, complete=False),
-        "the kind is not one of those allowed.": partial(_ticket, allowed=False),
-        "a field is of the wrong type.": partial(_ticket, typed=False),
-        "a key that nobody asked for gets through.": partial(_ticket, only=False),
+        "with three desks there are three chances to err, so each gets a third of 0.05.": partial(_reasons, level=0.05),
+        "a desk at which the new release wins is no reason to stop.": partial(_reasons, side="two-sided"),
+        "more `unknown` than before is a reason, too.": partial(_reasons, unknown=False),
+        "each desk is judged by its own questions alone.": partial(_reasons, pooled=True),
     },
     read=_read,
-    alike=_alike,
+    alike=eq,
 )
 
 QUIZ = Quiz(
@@ -93,14 +81,15 @@ QUIZ = Quiz(
     {
         "a": "The new release is worse: its accuracy is 10 points lower.",
         "b": "The new release is as good as the old one.",
-        "c": "Nothing is badly broken. A drop of several points may be there, and this test could not see it.",
+        "c": "The answers are not ruined. A drop of 10 points, or even of 20, may be there.",
         "d": "The threshold is too low. It should be 18, the result of the old release.",
     },
     {
         "a": "not known: two answers of 20 are well within chance if the questions were drawn anew.",
         "b": "no: a test that passes has not shown that two releases are equal. With 20 questions a drop of 10 points "
         "usually passes.",
-        "c": "yes. To see a smaller drop, ask several hundred questions, and ask both releases the same ones.",
+        "c": "yes: 58 to 92% is the interval of 16 of 20. To see a smaller drop, ask both releases several hundred "
+        "questions, the same ones.",
         "d": "with 18 a release that is as good as the old one would fail often, by the draw of the questions alone.",
     },
     right="c",

@@ -11,7 +11,7 @@ import pytest
 from asking import LEAST, ask, desk_of
 from openai import OpenAI
 
-RELEASE = json.loads(Path("release.json").read_text(encoding="utf-8"))
+RELEASE = json.loads(Path(__file__).with_name("release.json").read_text(encoding="utf-8"))
 
 
 @pytest.fixture(scope="module")  # both tests use the same answers
