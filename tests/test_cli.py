@@ -228,6 +228,7 @@ def test_the_commands_in_the_documentation_are_understood(page):
     ("text", "expected"),
     [
         ("epoch: 2", "run.yaml: 'epoch' is unknown: expected some of strategy, "),
+        ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
         ("batch_size: true", "run.yaml: batch_size=True: expected a whole number of at least 1"),
         ("- 1", "run.yaml: expected names with values"),
         (b"epochs: \xe9", "run.yaml, line 1: not UTF-8 text"),
@@ -238,6 +239,14 @@ def test_a_run_file_is_checked_key_by_key(text, expected, stopped, capsys):
     line = ["train", "--run-file", "run.yaml", "--strategy", "bitfit"]
     assert main([*line, "--output", "out"]) == 2
     assert expected in said(capsys)
+
+
+def test_a_run_file_of_somebody_is_not_replaced(tmp_path, stopped, capsys):
+    mine = "# my notes\nstrategy: bitfit\n"
+    (tmp_path / "run.yaml").write_text(mine)
+    assert main(["train", "--run-file", str(tmp_path / "run.yaml"), "--output", str(tmp_path)]) == 2
+    assert "run.yaml was not written by tlkit and would be replaced" in said(capsys)
+    assert (tmp_path / "run.yaml").read_text() == mine
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from tlkit.files import read_text, write_text_atomically
 from tlkit.options import checked, kind_of, option_fields
 
 METAVARS = {int: "N", float: "X", str: "NAME", Path: "PATH", dict: "NAME=VALUE"}
+FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER"
 
 
 def command_parser() -> argparse.ArgumentParser:
@@ -120,13 +121,16 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
     """The values in a YAML file of names and values, by name, in the types of the settings there are.
 
     Raises:
-        ValueError: naming the file and the key, for what is no YAML, is unknown, or has a wrong value.
+        ValueError: naming the file and the key, for what is no YAML, unknown or there twice, or has a wrong value.
     """
     text = read_text(path)
     try:
         content = yaml.safe_load(text)
         if not isinstance(content, dict):
             raise ValueError("expected names with values, such as `epochs: 2`")
+        names = [key.value for key, _ in yaml.compose(text, yaml.SafeLoader).value]
+        if twice := [name for name in content if names.count(name) > 1]:  # YAML takes the last without a word
+            raise ValueError(f"{twice[0]} is there more than once")
         for name in content:
             if name not in settings:
                 raise ValueError(f"{name!r} is unknown: expected some of {', '.join(settings)}")
@@ -138,7 +142,12 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
     """Write settings so that `read_run_file` reads the same, and as comments what the run depends on besides."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
-    comments = ["# Repeat this run: python -m tlkit train --run-file THIS_FILE --output OTHER"]
-    comments += [f"# {name}: {value}" for name, value in notes.items()]
+    comments = [f"# {name}: {value}" for name, value in notes.items()]
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
-    write_text_atomically(path, "\n".join([*comments, text]))
+    write_text_atomically(path, "\n".join([FIRST_LINE, *comments, text]))
+
+
+def refuse_to_replace(path: Path) -> None:
+    """Refuse to write a run file over one that does not begin as `write_run_file` begins: somebody's own."""
+    if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
+        raise ValueError(f"{path} was not written by tlkit and would be replaced: move it, or name another --output")

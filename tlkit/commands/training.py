@@ -16,7 +16,7 @@ from tlkit import distributed, models, strategies, training
 from tlkit.checkpoints import newest_step
 from tlkit.commands import Outcome
 from tlkit.commands.options import DataOptions, TrainOptions, TrainPlan, TrainSettings
-from tlkit.commands.parsing import write_run_file
+from tlkit.commands.parsing import refuse_to_replace, write_run_file
 from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.expectations import Seen, Verdict, check_expectations, gradient_flow, judge, memory_watched
@@ -48,6 +48,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
         config, rate_from = replace(config, learning_rate=rate.value), rate.source
     check_settings_alone(config, plan)
     profile, device, folder = setup(data.profile), probe(), options.output
+    refuse_to_replace(folder / RUN_FILE)
     documents = load_documents(data, profile, options.model)
     task, corpus, classes = documents.task, documents.used, documents.classes
     data = replace(data, profile=profile.name, corpus=corpus.name)
