@@ -24,7 +24,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tlkit.examples import Batch, labels_in
-from tlkit.jobs import Part, reported
+from tlkit.jobs import Job, reported
 from tlkit.losses import summed_loss
 from tlkit.memory import freed_memory_kept
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
@@ -96,7 +96,7 @@ def train_together(
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
     resume: bool = False,
-    progress: bool | Part = False,
+    progress: bool | Job = False,
 ) -> TrainingResult:
     """`train` in several processes: each calls this with the same arguments, and the first one writes.
 

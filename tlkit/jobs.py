@@ -83,7 +83,6 @@ class Job:
 
 
 SILENT = Job(shown=False)
-Part = Job  # the name that training.py, distributed.py and fallback.py still know it by
 
 
 @contextmanager

@@ -12,7 +12,7 @@ import torch
 
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.examples import Batch, Examples, as_examples, refuse_examples, tensors_in
-from tlkit.jobs import Part, reported
+from tlkit.jobs import Job, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.parts import ParameterGroup, base_model, class_count, longest_input, refuse_plan
@@ -65,7 +65,7 @@ def train(
     checkpoint_dir: str | Path | None = None,
     every: int = 100,
     resume: bool = False,
-    progress: bool | Part = False,
+    progress: bool | Job = False,
 ) -> TrainingResult:
     """Train what is trainable in `model` on `blocks`.
 
@@ -76,7 +76,7 @@ def train(
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
         resume: go on from the newest checkpoint there.
-        progress: True to show step, loss and time left; or the part of a larger job to report the steps to.
+        progress: True to show step, loss and time left; or the larger job to report the steps to.
 
     Raises:
         ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
@@ -113,7 +113,7 @@ def training_steps(
 
 
 def recorded(
-    steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Part, *, count_memory: bool = True
+    steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Job, *, count_memory: bool = True
 ) -> Iterator[StepRecord]:
     """Hand on the records of steps: keep them in the state, show them, and count live tensors in one of the steps."""
     # The first step that has the optimizer's state from the beginning, and in which all is trained.

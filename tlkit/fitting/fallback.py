@@ -17,7 +17,7 @@ import torch
 from tlkit.devices import Device, bf16_speed, probe
 from tlkit.examples import Batch
 from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
-from tlkit.jobs import SILENT, Part, reported
+from tlkit.jobs import SILENT, Job, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
 from tlkit.models.parts import ParameterGroup, learns_prefix
@@ -252,7 +252,7 @@ def train_with_fallback(
     order: tuple[str, ...] | None = None,
     validation: Batch | None = None,
     log: FallbackLog | None = None,
-    progress: bool | Part = False,
+    progress: bool | Job = False,
 ) -> tuple[TrainingResult, FallbackLog]:
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
 
@@ -341,7 +341,7 @@ def steps_with_fallback(
     rungs: Iterator[Rung],
     device: Device | VirtualDevice,
     log: FallbackLog,
-    progress: Part = SILENT,
+    progress: Job = SILENT,
 ) -> Iterator[StepRecord]:
     """Take the steps of `training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
     for rung in rungs:
