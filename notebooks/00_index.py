@@ -41,7 +41,7 @@
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 36 |
 # | [12 · A real task](12_a_real_task.ipynb) | When is fine-tuning worth it? | 39 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 38 |
-# | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 36 |
+# | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 40 |
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 34 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 31 |

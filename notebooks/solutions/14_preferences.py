@@ -5,28 +5,23 @@
 import course
 
 # %% [markdown]
-# A tool to take to your own pairs. `pairs` is a list of tuples `(prompt, chosen, rejected)`. Return a list in which the
-# longer answer is chosen as often as it is rejected. Length is counted in words, and pairs whose answers are equally long
-# all stay. Of the kind that there is too much of, drop the last ones. Keep the order.
-
+# `dpo_sft_loss` sends the chosen answers through the model twice. Write it with one pass, and with a weight. `before`
+# and `after` are log-probabilities under the reference and under the model in training, of shape (2, pairs) like
+# those of `log_probabilities`. `tokens` says how many tokens each chosen answer has. Return the DPO loss plus
+# `weight` times the SFT loss, which is the mean over all tokens of the chosen answers, as in `answer_loss`.
 
 # %%
-def balanced(pairs):
-    """Pairs in which the longer answer wins as often as it loses."""
+from torch.nn.functional import logsigmoid
+
+
+def dpo_and_sft(before, after, tokens, beta, weight):
+    """DPO plus SFT on the chosen answers, from log-probabilities."""
     ### BEGIN SOLUTION
-    signs = []
-    for _, chosen, rejected in pairs:
-        n, m = len(chosen.split()), len(rejected.split())
-        signs.append((n > m) - (n < m))
-    room = {1: min(signs.count(1), signs.count(-1)), 0: len(pairs)}
-    room[-1] = room[1]
-    kept = []
-    for pair, sign in zip(pairs, signs, strict=True):
-        if room[sign] > 0:
-            kept.append(pair)
-            room[sign] -= 1
-    return kept
+    won, lost = after - before
+    dpo = -logsigmoid(beta * (won - lost)).mean()
+    sft = -after[0].sum() / tokens.sum()
+    return dpo + weight * sft
     ### END SOLUTION
 
 
-course.check("ex14_1", balanced)
+course.check("ex14_1", dpo_and_sft)

@@ -208,19 +208,6 @@ def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=
     }
 
 
-def balanced(pairs, size=lambda text: len(text.split()), last=False, equal=True, tight=0):
-    """A solution of exercise 14.1 with a mistake in it."""
-    signs = [(size(chosen) > size(rejected)) - (size(chosen) < size(rejected)) for _, chosen, rejected in pairs]
-    limit = max(0, min(signs.count(1), signs.count(-1)) - tight)
-    room, kept = {1: limit, -1: limit, 0: len(pairs) if equal else 0}, []
-    rows = list(zip(pairs, signs, strict=True))
-    for pair, sign in rows[::-1] if last else rows:
-        if room[sign] > 0:
-            kept.append(pair)
-            room[sign] -= 1
-    return kept[::-1] if last else kept
-
-
 def infinitely_many_cards(divided, own, gathered, card, most):
     enough = (n for n in range(1, most + 1) if divided / n + own + gathered * (n > 1) <= 0.85 * card)
     return next(enough, math.inf)
@@ -303,16 +290,6 @@ WRONG = {
     "ex13_1": [
         (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
         (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
-    ],
-    "ex14_1": [
-        (lambda pairs: pairs, "the longer answer wins 2 times and loses 1"),
-        (lambda pairs: balanced(pairs, size=len), "the longer one by words has fewer letters: 2 pairs can stay"),
-        (lambda pairs: balanced(pairs, last=True), "the last pairs of a kind go"),
-        (lambda pairs: balanced(pairs, equal=False), "pairs can stay"),
-        (lambda pairs: balanced(pairs, tight=1), "2 pairs can stay, and 0 are left"),
-        (lambda pairs: balanced(pairs)[::-1], "in another order"),
-        (lambda pairs: [prompt for prompt, _, _ in pairs], "none of the pairs"),
-        (lambda pairs: len(pairs), "expected a list"),
     ],
     "ex15_1": [
         (lambda record: {"full": 86.0}, "the keys are not the strategies"),

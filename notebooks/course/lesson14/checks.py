@@ -1,52 +1,55 @@
-"""Preferences: pairs in which length says nothing."""
+"""Preferences: DPO plus SFT from log-probabilities that are already there."""
 
-from course.exercises import Quiz, Wrong, called, exercise, kind
+import math
+from functools import partial
 
-CASES = (
-    (
-        "the longer answer wins twice and loses once",
-        [("a", "b b b", "c"), ("d", "e", "f f"), ("g", "h h", "i")],
-        [0, 1],
-    ),
-    ("it wins once and loses twice", [("a", "b", "c c"), ("d", "e", "f f f"), ("g", "h h", "i")], [0, 2]),
-    ("two pairs have answers of equal length", [("a", "b b", "c c"), ("d", "e e", "f"), ("g", "h", "i")], [0, 2]),
-    ("the longer one by words has fewer letters", [("a", "b b", "cccccc"), ("d", "e", "f f")], [0, 1]),
-    ("nothing has to go", [("a", "b b", "c"), ("d", "e", "f f")], [0, 1]),
-    ("there are no pairs", [], []),
-)
+import torch
+
+from course.exercises import Quiz, function_exercise
 
 
-@exercise(
+def _cases():
+    """Answers of unequal length; the last case has no SFT."""
+    for story, beta, weight, tokens, before, after in (
+        ("for 3 pairs", 0.1, 1.0, [40, 8, 15], [[-90, -30, -61], [-45, -90, -50]], [[-93, -25, -60], [-52, -97, -46]]),
+        ("for 2 pairs and beta 0.5", 0.5, 0.25, [12, 30], [[-40, -88], [-70, -41]], [[-38, -91], [-74, -42.5]]),
+        ("for one pair with weight 0", 0.1, 0.0, [20], [[-60], [-50]], [[-64], [-59]]),
+    ):
+        yield story, torch.tensor(before) * 1.0, torch.tensor(after) * 1.0, torch.tensor(tokens), beta, weight
+
+
+def _per_token(before, after, tokens):
+    return -sum(after[0].tolist()) / sum(tokens.tolist())
+
+
+def _loss(before, after, tokens, beta, weight, sign=1, reference=1, slope=None, summed=False, sft=_per_token):
+    rows = zip(*(reference * before).tolist(), *after.tolist(), strict=True)
+    pairs = [math.log1p(math.exp(-(slope or beta) * sign * (w - w0 - r + r0))) for w0, r0, w, r in rows]
+    return sum(pairs) / (1 if summed else len(pairs)) + weight * sft(before, after, tokens)
+
+
+both = function_exercise(
     "ex14_1",
-    "the pairs that are left of six small sets, one of them empty, and their order",
-    "Count how often the chosen answer has more words and how often it has fewer. The smaller count is how many of "
-    "each kind may stay.",
-    "Go through the pairs once and keep one counter for each kind; a pair stays as long as the counter of its kind is "
-    "below the limit. Pairs of equal length always stay.",
-    "`sign = (n > m) - (n < m)` is 1, -1 or 0 for lengths `n` and `m`; the limit is `min(signs.count(1), "
-    "signs.count(-1))`.",
+    "the loss of three batches with answers of unequal length, in the last of which the weight is 0",
+    "`won, lost = after - before` are the changes, as `changes` returns them; the DPO loss is that of the page.",
+    "`after[0]` are the chosen answers' log-probabilities, summed over tokens. SFT wants them as large as possible.",
+    "`sft = -after[0].sum() / tokens.sum()`: a mean over the tokens of all chosen answers.",
+    right=_loss,
+    cases=_cases,
+    mistakes={
+        "chosen and rejected are swapped: the first row is that of the chosen answers.": partial(_loss, sign=-1),
+        "the reference is missing: DPO compares changes, `after - before`.": partial(_loss, reference=0),
+        "the DPO loss is the mean over the pairs, and yours is their sum.": partial(_loss, summed=True),
+        "beta is missing: it multiplies the margin.": partial(_loss, slope=1),
+        "the SFT loss is a mean over answers; a mean over all of their tokens is asked for.": partial(
+            _loss, sft=lambda before, after, tokens: -after[0].mean().item()
+        ),
+        "the SFT loss has no reference: it takes `after` alone.": partial(
+            _loss, sft=lambda before, after, tokens: _per_token(before, after - before, tokens)
+        ),
+        "the SFT loss has the wrong sign.": partial(_loss, sft=lambda *given: -_per_token(*given)),
+    },
 )
-def balanced_pairs(answer: object) -> None:
-    """Judge a function that drops pairs until length says nothing."""
-    for story, pairs, places in CASES:
-        given = called(answer, list(pairs))
-        if not isinstance(given, list):
-            raise Wrong(f"where {story}: expected a list, and this is {kind(given)}.")
-        wanted = [pairs[place] for place in places]
-        if given == wanted:
-            continue
-        if any(pair not in pairs for pair in given):
-            raise Wrong(f"where {story}: there is something in the list that is none of the pairs.")
-        if sorted(given) == sorted(wanted):
-            raise Wrong(f"where {story}: these are the right pairs in another order.")
-        lengths = [(len(chosen.split()), len(rejected.split())) for _, chosen, rejected in given]
-        more, fewer = sum(n > m for n, m in lengths), sum(n < m for n, m in lengths)
-        if more != fewer:
-            raise Wrong(f"where {story}: the longer answer wins {more} times and loses {fewer} times.")
-        if len(given) < len(wanted):
-            raise Wrong(f"where {story}: {len(wanted)} pairs can stay, and {len(given)} are left.")
-        raise Wrong(f"where {story}: the last pairs of a kind go, and the first ones stay.")
-
 
 QUIZ = Quiz(
     "quiz14",
@@ -54,11 +57,11 @@ QUIZ = Quiz(
     {
         "a": "Use the model: all three numbers are good.",
         "b": "Train longer, because the margins still grow.",
-        "c": "Let it write, count what was wanted and what was not, and measure perplexity on other text.",
+        "c": "Let it write, count what was wanted and what was not, and look whether the chosen answers rose.",
         "d": "Raise the learning rate.",
     },
     {
-        "a": "no: the damaged run of this lesson had such numbers, too.",
+        "a": "no: the damaged run of this lesson had the lowest loss and the widest margin, too.",
         "b": "no: a margin also grows when both answers become less likely, and the damaged run has the widest one.",
         "c": "yes: the numbers compare two given answers, and only its own text shows what the model writes.",
         "d": "no: nothing here asks for a higher rate, and too high a rate gives such numbers as well.",
