@@ -3,8 +3,7 @@
 #
 # *How does a tuned model become a service that others can rely on?*
 #
-# A notebook that answers well is of little use to a colleague. In this lesson you turn an adapter into a folder that
-# you keep, serve it over HTTP, and add tests, a log and a card.
+# In this lesson you turn an adapter into a folder that you keep, serve it over HTTP, and add tests, a log and a card.
 #
 # **You will be able to**
 #
@@ -19,7 +18,9 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import inspect
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -41,28 +42,30 @@ from course.lesson19.desk import desk_adapter
 from course.lesson19.service import service
 
 tl.setup()
-work = Path("desk-service")  # beside this notebook, and yours to keep
-work.mkdir(exist_ok=True)
+work, log_folder = Path("desk-service"), Path("desk-logs")  # beside this notebook
+for folder in (work, log_folder):
+    folder.mkdir(exist_ok=True)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
 #
 # ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
 #
-# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats
-# lesson 1's training of a LoRA adapter, with 120 questions in 60 steps.
-#
-# In lesson 1 a function of the notebook added the words `This is a question about` to each question. A caller of the
-# service does not have it. So the words go into the [chat template](glossary.md#chat-template), which is saved with the
-# tokenizer, and the caller sends nothing but the question. The *response template* works in the other direction: it
-# tells the server after which words the answer begins, and which token ends it.
+# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
+# training of a LoRA adapter, with 120 questions in 60 steps. There, a function added `This is a question about` to each
+# question. A caller of the service does not have it. So these words go into the
+# [chat template](glossary.md#chat-template), which is saved with the tokenizer, and the caller sends nothing but the
+# question. The *response template* tells the server after which words the answer begins, and which token ends it.
 
 # %%
 DESKS = ["Python", "Rust", "other"]
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED, padding_side="left")
-words, content = "This is a question about", {"close": tokenizer.eos_token}
+words = "This is a question about"
 tokenizer.chat_template = "{{ messages[-1]['content'] }} " + words
-tokenizer.response_template = {"start_anchor": words, "fields": {"content": content}}
+tokenizer.response_template = {
+    "start_anchor": words,  # the answer begins after these words
+    "fields": {"content": {"close": tokenizer.eos_token}},  # and ends before this token
+}
 adapted, held_out = desk_adapter(tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -82,9 +85,9 @@ course.claim("The merged model gives the adapter's logits to 1e-3", apart < 1e-3
 merged.save_pretrained(work / "desk")
 tokenizer.save_pretrained(work / "desk")
 loaded = AutoModelForCausalLM.from_pretrained(work / "desk", dtype=torch.float32)
-pairs = list(zip(merged.parameters(), loaded.parameters(), strict=True))
-equal = sum(torch.equal(*pair) for pair in pairs)
-print(f"{equal} of {len(pairs)} tensors are equal after loading")
+pairs = zip(merged.parameters(), loaded.parameters(), strict=True)
+equal = [torch.equal(*pair) for pair in pairs]
+print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # Merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order, and the logits agree only
@@ -97,26 +100,21 @@ print(f"{equal} of {len(pairs)} tensors are equal after loading")
 
 
 # %%
-def messages(question):
-    return [{"role": "user", "content": question}]
-
-
 def desk_of(text):
-    """The desk that an answer names, or "unknown"."""
-    word = text.strip()
-    return word if word in DESKS else "unknown"
+    return text.strip() if text.strip() in DESKS else "unknown"
 
 
 def answers(model, questions):
-    texts = tokenizer.apply_chat_template([*map(messages, questions)], tokenize=False)
+    chats = [[{"role": "user", "content": question}] for question in questions]
+    texts = tokenizer.apply_chat_template(chats, tokenize=False)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
     written = model.generate(**batch, max_new_tokens=3, do_sample=False)
     ends = written[:, batch.input_ids.shape[1] :]
     return [desk_of(t) for t in tokenizer.batch_decode(ends, skip_special_tokens=True)]
 
 
-def rule(questions):  # the two `if`s of lesson 1
-    rust = np.where(questions.str.contains("`"), "Rust", "other")
+def rule(questions, sign="`"):  # the two `if`s of lesson 1
+    rust = np.where(questions.str.contains(sign), "Rust", "other")
     return np.where(questions.str.contains("Python"), "Python", rust)
 
 
@@ -133,48 +131,47 @@ print(f"model: {score}\nrule:  {(held_out.desk == by_rule).sum()} of 75")
 #
 # `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
 # the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do too, so one client can talk to all of them. In a
-# terminal you start it like this:
+# terminal of Linux or macOS you start it like this:
 #
 # ```text
 # cd desk-service
-# transformers serve --host 127.0.0.1 --port 8000
+# HF_HUB_OFFLINE=1 transformers serve desk --host 127.0.0.1 --port 8000
 # ```
 #
-# 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. A request calls the model by the
-# name of its folder, `desk`, so the server has to start in the folder above. `service` starts it there from Python, on
-# the CPU and on a free port, and `running.close()` will stop it. **Put a question of your own into `mine`.**
+# `desk` is the folder of the only model that callers can ask, and `HF_HUB_OFFLINE=1` keeps the server from downloading
+# another. 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the
+# server asks for no password, and whoever reaches it can even unload the model. To let others in, put a proxy with a
+# login on the same machine, which passes on nothing but requests to `/v1/chat/completions`. `service` starts the server
+# from Python, on the CPU and a free port, for any folder in ours. **Put a question of your own into `mine`.**
 
 
 # %%
 def ask(client, model, question):
+    messages = [{"role": "user", "content": question}]
     options = {"model": model, "max_tokens": 3, "temperature": 0}
-    chat = client.chat.completions.create(messages=messages(question), **options)
+    chat = client.chat.completions.create(messages=messages, **options)
     return chat.choices[0].message.content
 
 
-os.environ["NO_PROXY"] = "127.0.0.1"  # a proxy cannot reach this machine's loopback
+os.environ["NO_PROXY"] = "127.0.0.1," + os.environ.get("NO_PROXY", "")  # no proxy
 running = ExitStack()
-url = running.enter_context(service(work))
+url = running.enter_context(service(work, log_folder))
 client = OpenAI(base_url=url, api_key="none", timeout=60)
 mine = "What does `import os` do?"
 print(ask(client, "desk", mine), "|", mine)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# To serve it on another machine, copy `desk-service` there and install torch and `transformers[serving]` in the
-# versions that you tested (`pip freeze` lists them). The server does not ask who is calling. So open it to other
-# machines (`--host 0.0.0.0`) only behind a proxy with a login.
-#
 # ## How many questions does a test need?
 #
 # A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. A
-# deployed model needs two. If only the template, the number format or the server changes, its answers should stay *the
-# same*, so one test compares them with the answers at the release. A new model may answer differently. So the other
-# test asks $n$ held-out questions and fails if fewer than $k$ answers are right.
+# service needs two. *At every start* it has the released model, so its answers should be the same as at the release,
+# whatever has changed around it: template, number format or server. *A new model* may answer differently. So the other
+# test asks it $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
-# Each question is like a coin that shows heads with probability 0.92, so the number of right answers follows a
-# *binomial distribution*, and an unchanged model will get fewer than 92% right in many sets of questions. We take the
-# largest $k$ that it misses in less than 2.5% of the sets. This is `binom.ppf(0.025, n, 0.92)`, and for 20 questions it
-# is 16. **How low must the true accuracy fall before such a test of 20 fails four times out of five?**
+# Each question is like a coin that shows heads with probability 0.92, so the number of right answers, if we draw $n$
+# again and again, follows a *binomial distribution*. We take the largest $k$ that an equally good model misses in less
+# than 2.5% of the draws. This is `binom.ppf(0.025, n, 0.92)`, and for 20 questions it is 16. **How low must a new
+# model's accuracy be before such a test of 20 fails four times out of five?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -186,22 +183,19 @@ for n, x, y in ((20, 67, 60), (75, 77.3, 60), (300, 79.3, 90), (1000, 90, 92)):
     (line,) = axes.plot(100 * true, 100 * fails)
     axes.text(x, y, f"{least[n]} of {n}", color=line.get_color(), fontsize=9)
 axes.axhline(80, color="gray", linestyle=":")
-axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of sets)", xlim=(49, 99))
+axes.set(xlabel="true accuracy (%)", ylabel="test fails (% of draws)", xlim=(49, 99))
 axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300")
 plt.show()
-print(f"a model of 88% misses 266 of 300 in {binom.cdf(265, 300, 0.88):.0%} of sets")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 20 questions the curve reaches the dotted line only below 70%, and a drop to 80% passes in six of ten sets. The
+# With 20 questions the curve reaches the dotted line only below 70%, and a drop to 80% passes in six of ten draws. The
 # chance of noticing a real drop is the test's [power](glossary.md#power), and it grows slowly: to see half the drop,
-# you need about four times the questions. A long test has another weakness, because we do not know the 92% exactly. The
-# interval contains 88%, and a model that always had 88% fails "266 of 300" more often than not.
+# you need about four times the questions. So the short test only stops a ruined model.
 #
-# So run the short tests at every start of the service, because they see the faults that ruin the answers. Before a new
-# model replaces the old one, ask both the same questions and compare them [in pairs](glossary.md#paired-difference).
-# Only those questions count that just one of the two gets right. If both are equally good, these are throws of a fair
-# coin, and `binomtest` says how often it falls at least so unequally (the *p-value*). **Take the two `if`s for the old
-# release and the model for the new one. Is the new one better?**
+# If a new model passes it, also compare it with the old one [in pairs](glossary.md#paired-difference), as in
+# [lesson 13](13_classification.ipynb): only those questions count that just one of the two gets right. If both are
+# equally good, these are throws of a fair coin, and `binomtest` says how often it gives a split at least this uneven
+# (the *p-value*). **Take the two `if`s for the old release and the model for the new one. Is it better?**
 
 
 # %%
@@ -209,31 +203,37 @@ def in_pairs(old, new, desks):
     """How often only the old, only the new one is right, and the p-value."""
     lost = int(((old == desks) & (new != desks)).sum())
     won = int(((new == desks) & (old != desks)).sum())
-    return lost, won, binomtest(won, max(1, lost + won)).pvalue
+    return lost, won, binomtest(won, max(1, lost + won)).pvalue  # without a throw 1
 
 
-found = in_pairs(by_rule, np.array(named), held_out.desk)
-print("only the rule {}, only the model {}, p-value {:.2f}".format(*found))
+split = "only the rule {}, only the model {}, p-value {:.2g}"
+print(split.format(*in_pairs(by_rule, np.array(named), held_out.desk)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Seven fair coins fall at least so unequally in 45% of the cases, so these 75 questions cannot say which is better.
+# A fair coin splits seven throws at least so unevenly in 45% of the cases, so 75 questions cannot say which is better.
 #
 # ## The tests, and a broken release
 #
 # pytest runs each function whose name begins with `test`, and passes it what the *fixture* `served` returns. The cell
-# writes three files: `test_desk.py`, which it prints, `asking.py` with three functions of this notebook, and
-# `release.json` with 20 questions, their desks and our answers. Two environment variables, `DESK_URL` and `DESK_MODEL`,
-# say whom to ask. With these files, pytest and `openai` you can test the service from any machine that reaches it.
+# writes three files: `test_desk.py`, which it prints, `asking.py` with two functions of this notebook, and
+# `release.json` with our answers to 20 questions, seven from each desk but the last one. (Of 20 drawn from all 75, one
+# desk might get very few.) In a second terminal you run the tests like this:
 #
-# We draw seven questions from each desk and leave the last one out. Of 20 drawn from all 75, one desk might get very
-# few, and a model that fails on this desk would pass.
+# ```text
+# cd desk-service
+# export DESK_URL=http://127.0.0.1:8000/v1 DESK_MODEL=desk
+# pytest test_desk.py -k every_start  # each time that the service starts
+# pytest test_desk.py -k new_model    # before a new model replaces the old one
+# ```
+#
+# If a new model passes and has not lost in pairs, it goes out, and you run this cell again with its answers as `named`.
 
 # %%
 release = held_out.assign(answer=named).groupby("desk").sample(7, random_state=0)[:20]
 release[["question", "desk", "answer"]].to_json(work / "release.json", orient="records")
-functions = "\n".join(map(inspect.getsource, (messages, desk_of, ask)))
-constants = f"DESKS, LEAST = {DESKS}, {least[20]}\n\n"
-_ = (work / "asking.py").write_text(constants + functions, encoding="utf-8")
+print(f"{(release.answer == release.desk).sum()} of our 20 answers are right\n")
+asking = f"DESKS, LEAST = {DESKS}, {least[20]}\n\n{inspect.getsource(desk_of)}\n"
+_ = (work / "asking.py").write_text(asking + inspect.getsource(ask), encoding="utf-8")
 tests = (Path(course.__file__).parent / "lesson19/desk_tests.py").read_text("utf-8")
 _ = (work / "test_desk.py").write_text(tests, encoding="utf-8")
 print(tests[tests.index("@pytest") :])
@@ -251,48 +251,53 @@ command = [sys.executable, "-m", "pytest", "-q", "--color=no", "test_desk.py"]
 for name in ("desk", "desk-2"):
     env = os.environ | {"DESK_URL": url, "DESK_MODEL": name}
     run = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
-    print(f"{name}: {run.stdout.splitlines()[-1].split(' in ')[0]}")
+    print(f"{name}:", run.stdout.splitlines()[-1].partition(" in ")[0])  # no seconds
 broken = pd.Series([ask(client, "desk-2", question) for question in release.question])
 print("texts of desk-2:", broken.value_counts().to_dict())
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # Both tests stop the second release, because all its 20 texts are empty. In training, the answer began with a token
 # that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the
-# model never saw there, and it ends the text at once. No error is raised and the weights are perfect. Without a test of
-# the service you would notice it only after the release, when the answers become `unknown`.
+# model never saw there, and it ends the text at once. No error is raised and the weights are perfect, so without a test
+# of the service you would notice it only when the answers become `unknown`.
 #
 # ## See when the questions change
 #
 # After the release nobody tells you the right answers, but your program can keep a log, one line of JSON for each
 # request. (Questions can contain personal data, so decide who may read it.) In the week of the release we send the 75
-# held-out questions. In the next week the same questions come through a new web form, which strips all backticks.
-# **Which answers will change?**
+# held-out questions. In the next week they come through a new web form, which strips all backticks. **Which answers
+# will change?** (The second cell prints how many ms half of the requests took at most, and 95% of them.)
 
 
 # %%
-def logged(question):
+def logged(question, path):
     began = time.perf_counter()
     text = ask(client, "desk", question)
     ms = 1000 * (time.perf_counter() - began)
     entry = {"time": time.time(), "model": "desk", "question": question, "text": text}
-    return entry | {"desk": desk_of(text), "ms": ms}
+    entry |= {"desk": desk_of(text), "ms": ms}
+    with path.open("a", encoding="utf-8") as log:
+        log.write(json.dumps(entry) + "\n")
 
 
 stripped = held_out.question.str.replace("`", "")
 logs = {}
-for week, questions in (("release", held_out.question), ("new form", stripped)):
-    logs[week] = pd.DataFrame([logged(question) for question in questions])
-    logs[week].to_json(work / f"log-{week}.jsonl", orient="records", lines=True)
-running.close()  # the server stops
-same = logs["release"].desk.tolist() == named
-course.claim("Over HTTP it names the same 75 desks as in memory", same)
+for week, questions in (("release", held_out.question), ("new-form", stripped)):
+    path = log_folder / f"{week}.jsonl"
+    path.unlink(missing_ok=True)  # of an earlier run of this cell
+    for question in questions:
+        logged(question, path)
+    logs[week] = pd.read_json(path, lines=True)
+course.claim("Served, it answers as in memory", list(logs["release"].desk) == named)
+
+# %% tags=["nbval-ignore-output"]
+logs["release"].ms.quantile([0.5, 0.95]).round()  # a single caller's waits
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If the questions change, which is called [drift](glossary.md#drift), the *shares of the answers* often change, too.
 # `chi2_contingency` compares a week's counts with those of the release. Its p-value says how often weeks with the same
-# shares differ at least this much by chance. We raise an alarm below 0.01, so on average one in about 100 weeks is a
-# false alarm. This alarm has a power, too. So we draw 1,000 pairs of weeks with $n$ requests each from the shares of
-# our two weeks. **Are 75 requests a week enough?**
+# shares differ at least this much by chance. We raise an alarm below 0.01, so about one week in 100 is a false alarm.
+# For the alarm's power we draw 1,000 pairs of weeks from the shares of our two. **Are 75 requests a week enough?**
 
 # %%
 weeks = {week: log.desk.value_counts() for week, log in logs.items()}
@@ -300,63 +305,51 @@ counts = pd.DataFrame(weeks).fillna(0).astype(int)  # empty would make the p-val
 print(f"{counts.to_string()}\np-value: {chi2_contingency(counts).pvalue:.2f}\n")
 generator = np.random.default_rng(0)
 for n in (75, 250, 380):
-    alarms = 0
-    for _ in range(1000):
-        drawn = [generator.multinomial(n, counts[week] / 75) for week in counts]
-        alarms += chi2_contingency(drawn).pvalue < 0.01
-    print(f"{n} requests a week: the alarm rings in {alarms / 1000:.0%} of the draws")
+    weeks = [generator.multinomial(n, counts[week] / 75, 1000) for week in counts]
+    alarms = [chi2_contingency(pair).pvalue < 0.01 for pair in zip(*weeks, strict=True)]
+    print(f"{n} requests a week: the alarm rings in {np.mean(alarms):.0%} of the draws")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 75 requests a week the alarm would rarely ring, with 380 in four of five weeks. A smaller shift than ours needs
-# even more. So a small service compares months. An alarm says that something has changed, and not yet that the model is
-# wrong. So label some of the logged questions by hand. Here we know the labels. **Which loses more, the model or the
-# `if`s?**
+# With 75 requests a week the alarm would rarely ring, with 380 in about four of five weeks. So a small service compares
+# months. An alarm says that something has changed, and not yet that the model is wrong. So label some of the logged
+# questions by hand. Here we know the labels. **Which loses more, the model or the `if`s?**
+
 
 # %%
+def compare(week, by_rule):
+    by_model, desks = logs[week].desk.to_numpy(), held_out.desk.to_numpy()
+    hits = [int((by == desks).sum()) for by in (by_model, by_rule)]
+    print(f"{week}: model {hits[0]}, rule {hits[1]} of 75 right;", end=" ")
+    print(split.format(*in_pairs(by_rule, by_model, desks)))
+    return hits
+
+
 for week, log in logs.items():
-    by_model, by_rule = log.desk.to_numpy(), rule(log.question)
-    hits = [int((desks == held_out.desk).sum()) for desks in (by_model, by_rule)]
-    found = in_pairs(by_rule, by_model, held_out.desk)
-    alone = "only the rule {}, only the model {}, p-value {:.2g}".format(*found)
-    print(f"{week}: model {hits[0]}, rule {hits[1]} of 75 right; {alone}")
+    compare(week, rule(log.question))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Sixteen to none looks decisive, but our form removed the one character by which the rule knows Rust. The model loses
+# ten: six fewer are Rust, four fewer Python, and ten more *other*. Code has other signs than backticks. So we let the
+# second `if` look for an underscore, or any character but letters, digits, spaces and `.,?'"-`. (We chose this
+# pattern by the 120 training questions.) **Which is ahead now?**
+
+# %%
+CODE = r"[^\w\s.,?'\"-]|_"
+hits = {week: compare(week, rule(log.question, CODE)) for week, log in logs.items()}
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# With the new form ten more questions go to the wrong desk, and no answer is `unknown`. Six answers fewer are Rust,
-# four fewer Python, and ten more *other*, as if backticks were the model's sign of code. The `if`s lose 23, because a
-# backtick is all that they know of Rust. Now 16 questions are right by the model alone, and none by the `if`s alone. So
-# we ship the model not for its 69 against 66, but because it suffers less from such a change.
+# Now the rule loses only two, and neither difference is clear. The model can be repaired as well: if the second epoch
+# of its training has no backticks, it gets about 65 with and without them, like the rule. But the rule needed one line,
+# and needs no server. So **for these desks we would ship the two `if`s**, with the same tests, log and alarm. A model
+# is worth a server where it beats your best rule, as in [lesson 12](12_a_real_task.ipynb) after 288 steps.
 #
 # ## Other servers
 #
-# Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. For many
-# users on a GPU there is [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an
-# adapter. We take the SmolLM2 that lesson 12 tunes live. (What follows the conversion was not run here as printed.)
-#
-# ```text
-# # in a new cell at the end of lesson 12
-# trainer.save_model("adapter")
-# trainer.model.merge_and_unload().save_pretrained("tickets")
-# tokenizer.save_pretrained("tickets")
-#
-# # llama.cpp: the script is in its repository, the programs are on its release page
-# pip install sentencepiece
-# python llama.cpp/convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
-# llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M  # 4 bits: test it first
-# llama-server -m tickets.gguf --host 127.0.0.1 --port 8080
-#
-# # Ollama: a file named Modelfile with these three lines, and then a command
-# FROM ./tickets.gguf
-# SYSTEM Bug report to JSON.
-# PARAMETER temperature 0
-# ollama create tickets -f Modelfile && ollama run tickets "tokio 1.40 hangs on Windows 11"
-#
-# # vLLM: the folder of the base model (`path` in lesson 12), and adapters by name
-# vllm serve FOLDER --host 127.0.0.1 --enable-lora --lora-modules tickets=adapter
-# ```
-#
-# The system message is part of what you ship, because without it SmolLM2's template adds a different one. In Ollama the
-# line `SYSTEM` adds it; with the others each request has to contain it. We recorded what llama.cpp answers to 24
-# validation reports. **Does a missing system message change more answers, or 4 bits?**
+# Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. We merged
+# the SmolLM2 that lesson 12 tunes live, saved it in a folder `tickets`, and converted that by llama.cpp's
+# `python convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16`. We recorded what llama.cpp answers to 24
+# validation reports: with this file, without the system message of lesson 12, and with the file quantized as `Q4_K_M`.
+# **Does the missing message change more answers, or the quantization?**
 
 # %%
 trial = pd.read_csv(tl.DATA / "tickets/runs/gguf.csv", keep_default_na=False)
@@ -365,44 +358,49 @@ for way in ("f16", "f16, no system message", "Q4_K_M"):
     print(f"{way}: {kept} of 24 answers are those of transformers")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The conversion itself changes nothing, but 4 bits and the missing message change most answers. `Q4_K_M` shrinks 271 MB
-# to 105, but 33 of 96 fields are right instead of 41. In pairs 24 reports show this drop: eight fields are lost
-# and none is won (p-value 0.008). So test after each conversion. (Lesson 12's rule gets 62, so this model is for
-# practice.)
+# The conversion itself changes nothing. Without the message 20 answers change, because SmolLM2's template then adds a
+# different one, so the message is part of what you ship. `Q4_K_M` changes 18. It shrinks 271 MB to 105, or about 6 bits
+# a weight and not 4, because its blocks of 256 weights do not fit most matrices of this small model. Are the changed
+# answers worse? Of 96 fields 41 were right. Without the message ten are lost and four won (p-value 0.18), with `Q4_K_M`
+# eight are lost and none is won (0.008). So test after each conversion. (Lesson 12's first rule gets 62.)
 #
 # ## The model card
 #
 # A [model card](glossary.md#model-card) tells people who were not there what the model is for, what it was trained and
 # tested on, and where it fails. It is the folder's `README.md`, and its head is for the search of the Hugging Face hub.
-# Before you publish a model, add a `license` that those of base model and data allow. Our questions are under CC BY
-# 4.0, so name their source. Our base model states no license.
+# To publish a model, add a `license` to the head that agrees with those of base model and data. Our questions are under
+# CC BY 4.0, so the card names title, authors and license. Our base model states no license.
 
 # %%
 text = f"""---
 {ModelCardData(model_name="desk", base_model="tiny-qwen2", language="en").to_yaml()}
 ---
 - **For:** sorting English questions to the desks {", ".join(DESKS)}.
-- **Not for:** other languages, or answers that nobody can correct.
-- **Data and method:** 120 questions of a course (CC BY 4.0), LoRA, 60 steps, merged.
-- **Tested:** on held-out questions, right are {score}.
-  A rule (the word Python, else a backtick for Rust) gets 66.
-- **Weak:** without backticks around code {hits[0]} of 75 are right (rule: {hits[1]}).
+- **Not for:** other languages, more than 256 tokens, answers that nobody can correct.
+- **Method:** LoRA, 60 steps, merged, on 120 questions of "Transfer learning, hands on"
+  by the workbook's authors, CC BY 4.0 (https://creativecommons.org/licenses/by/4.0).
+- **Tested:** on held-out questions {score}.
+  A rule (the word Python, else a sign of code for Rust) gets {hits["release"][1]}.
+- **Weak:** without backticks {hits["new-form"][0]} of 75 (rule: {hits["new-form"][1]}).
 - **License:** none yet, so do not pass it on.
 """
 ModelCard(text).save(work / "desk" / "README.md")
 print(ModelCard.load(work / "desk" / "README.md").content)
+running.close()  # the server stops
+shutil.rmtree(work / "desk-2")  # nobody should be served the broken release
 for folder in (work, work / "desk"):
     print(f"{folder.as_posix()}:", *sorted(p.name for p in folder.glob("[!._]*")))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# This is what you keep: the folder `desk` to serve, and `test_desk.py`, `asking.py` and `release.json` to test it.
+# You keep the folder `desk` to serve, and three files to test it. On another machine, copy `desk-service` there, and
+# install torch and `transformers[serving]` in the versions that you tested (`pip freeze` lists them).
 #
 # ## Key ideas
 #
-# - Ship one folder with merged weights, tokenizer, templates and card, and check it after merging and after loading.
+# - Ship one folder with merged weights, tokenizer, templates and card, and validate and log every answer.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
-#   drop of over 20 points, so compare two releases in pairs, on the same questions.
-# - Validate every answer and log it. The shares of the answers need no answer key, but a few hundred requests.
+#   drop of over 20 points, so compare a new model with the old one in pairs.
+# - Repair the rule as well as the model before you decide which to ship.
 #
 # ## Further reading
 #
@@ -438,10 +436,12 @@ course.quiz("quiz19")
 # reasons to stop, which is empty if the release may go out:
 #
 # - `"unknown"`, if the new release gives this answer more often than the old one;
-# - then, in the order of `sorted`, the desks at which it has clearly lost. Among a desk's questions, count those that
-#   only the old release gets right, and those that only the new one does. The new one has lost if fair coins give the
-#   old one so many or more with a probability (`binomtest` with `alternative="greater"`) below 0.05, divided by the
-#   number of desks, because each is one more chance to err.
+# - `"all"`, if it has clearly lost over all questions;
+# - then, in the order of `sorted`, the desks at which it has clearly lost.
+#
+# Count the questions that only the old release gets right (`lost`) and only the new one (`won`). It has clearly lost if
+# `binomtest(lost, lost + won, alternative="greater")` has a p-value below 0.05, divided by the number of tests: one for
+# each desk and one for all. If both are 0, there is nothing to test. (With three desks, six lost to none still pass.)
 
 # %%
 from scipy.stats import binomtest

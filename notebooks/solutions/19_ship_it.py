@@ -10,10 +10,12 @@ import course
 # reasons to stop, which is empty if the release may go out:
 #
 # - `"unknown"`, if the new release gives this answer more often than the old one;
-# - then, in the order of `sorted`, the desks at which it has clearly lost. Among a desk's questions, count those that
-#   only the old release gets right, and those that only the new one does. The new one has lost if fair coins give the
-#   old one so many or more with a probability (`binomtest` with `alternative="greater"`) below 0.05, divided by the
-#   number of desks, because each is one more chance to err.
+# - `"all"`, if it has clearly lost over all questions;
+# - then, in the order of `sorted`, the desks at which it has clearly lost.
+#
+# Count the questions that only the old release gets right (`lost`) and only the new one (`won`). It has clearly lost if
+# `binomtest(lost, lost + won, alternative="greater")` has a p-value below 0.05, divided by the number of tests: one for
+# each desk and one for all. If both are 0, there is nothing to test. (With three desks, six lost to none still pass.)
 
 # %%
 from scipy.stats import binomtest
@@ -25,16 +27,17 @@ def reasons_to_stop(old, new, desks):
     reasons, names = [], sorted(set(desks))
     if new.count("unknown") > old.count("unknown"):
         reasons.append("unknown")
-    for name in names:
+    for name in ["all", *names]:
         rows = [
-            (a, b) for a, b, desk in zip(old, new, desks, strict=True) if desk == name
+            (a == desk, b == desk)
+            for a, b, desk in zip(old, new, desks, strict=True)
+            if name in ("all", desk)
         ]
-        lost = sum(a == name and b != name for a, b in rows)
-        won = sum(b == name and a != name for a, b in rows)
+        lost, won = rows.count((True, False)), rows.count((False, True))
         if lost + won == 0:
             continue
         test = binomtest(lost, lost + won, alternative="greater")
-        if test.pvalue < 0.05 / len(names):
+        if test.pvalue < 0.05 / (len(names) + 1):
             reasons.append(name)
     return reasons
     ### END SOLUTION

@@ -3,10 +3,11 @@ import re
 
 from scipy.stats import chi2, hypergeom, ncx2
 
+from course.lesson19 import desk as training
 from course.lesson19.service import answers as listening
 
 assert len(held_out) == 75 and right == 69 and score.startswith("69 of 75, 92%") and "84% to 96%" in score
-assert equal == len(pairs) == 98
+assert len(equal) == 98 and all(equal)
 
 # ` Python` is one token. After a lone space, the model mostly ends the text at once.
 assert len(tokenizer(" Python")["input_ids"]) == 1
@@ -16,6 +17,7 @@ spaced = tokenizer(
 first = loaded(**spaced).logits[:, -1].argmax(-1)
 assert (first == tokenizer.eos_token_id).sum() >= 55
 assert len(broken) == 20 and set(broken) == {""} and run.returncode == 1
+assert (release.answer == release.desk).sum() == 18
 
 # The plan of the test: never more false alarms than said, and k + 1 would have more.
 assert least == {20: 16, 75: 64, 300: 266, 1000: 903} and len(release) == 20
@@ -25,20 +27,45 @@ for n, k in least.items():
     drops[n] = round(100 * (69 / 75 - true[binom.cdf(k - 1, n, true) >= 0.8].max()))
 assert drops == {20: 23, 75: 11, 300: 5, 1000: 3}
 # What it can miss: a drop to 80% in six of ten sets, one to 70% in a quarter; and 16 of 20 says 58 to 92%.
-assert 0.35 < binom.cdf(15, 20, 0.8) < 0.4 and 0.75 < binom.cdf(15, 20, 0.7) < 0.8 and low < 0.88 < high
+assert 0.35 < binom.cdf(15, 20, 0.8) < 0.4 and 0.75 < binom.cdf(15, 20, 0.7) < 0.8
 assert [round(100 * end) for end in binomtest(16, 20).proportion_ci(method="wilson")] == [58, 92]
 # By desk, because one desk can get few of 20 drawn from all.
 assert release.desk.value_counts().to_dict() == {"Python": 7, "Rust": 7, "other": 6}
 assert hypergeom.cdf(3, 75, 25, 20) > 0.02 and (held_out.sample(20, random_state=0).desk == "Python").sum() == 2
 
-# Nobody serves any more.
+# Nobody serves any more, and what is kept holds no broken release and nothing that was asked.
 assert not listening(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])))
+kept = {path.name for path in work.glob("[!._]*")}
+assert kept == {"desk", "asking.py", "release.json", "test_desk.py"}
+assert {path.name for path in log_folder.iterdir()} == {"release.jsonl", "new-form.jsonl", "server.log"}
+assert all(len(log) == 75 and list(log.question) for log in logs.values())
+assert {"every_start", "new_model"} <= set(re.findall(r"def test_(every_start|new_model)", tests))
 
-# The two `if`s on the same questions, and how the new form changes both.
-assert in_pairs(rule(held_out.question), np.array(named), held_out.desk)[:2] == (2, 5)
-assert hits == [59, 43] and found[:2] == (0, 16) and found[2] < 0.001
+# The two `if`s on the same questions, and how the new form changes both; then with the other signs of code.
+marks = {}
+for week, log in logs.items():
+    for sign in ("`", CODE):
+        by_model, by_rule, desks = log.desk.to_numpy(), rule(log.question, sign), held_out.desk.to_numpy()
+        marks[week, sign] = (int((by_model == desks).sum()), int((by_rule == desks).sum()))
+        marks[week, sign] += in_pairs(by_rule, by_model, desks)
+assert marks["release", "`"][:4] == marks["release", CODE][:4] == (69, 66, 2, 5)
+assert marks["new-form", "`"][:4] == (59, 43, 0, 16) and marks["new-form", "`"][4] < 0.001
+assert marks["new-form", CODE][:4] == (59, 64, 7, 2) and round(marks["new-form", CODE][4], 2) == 0.18
+assert hits == {"release": [69, 66], "new-form": [59, 64]}
+
+# The model repaired, with no backticks in its second epoch: 66 and 64 here. Another order of sums may move an answer
+# or two of 75, so it is "about 65" within three; without the repair there are ten between the two.
+encoded, steps = training._encoded, iter(range(60))
+training._encoded = lambda tokenizer, rows: encoded(
+    tokenizer, rows if next(steps) < 30 else rows.assign(question=rows.question.str.replace("`", ""))
+)
+mended, _ = desk_adapter(tokenizer)
+training._encoded = encoded
+for asked in (held_out.question, stripped):
+    assert 62 <= (held_out.desk == answers(mended, asked)).sum() <= 68
+
 assert counts.sum().tolist() == [75, 75] and "unknown" not in counts.index
-assert (counts["new form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
+assert (counts["new-form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
 assert 0.2 < chi2_contingency(counts).pvalue < 0.3
 for n, share in ((75, 0.13), (250, 0.57), (380, 0.80)):
     shift = chi2_contingency(counts * n / 75).statistic
@@ -48,7 +75,7 @@ for n, share in ((75, 0.13), (250, 0.57), (380, 0.80)):
 labels = pd.read_json(tl.DATA / "tickets/validation.jsonl", lines=True).set_index("id").loc[trial.id]
 text = (Path(course.__file__).parents[1] / "12_a_real_task.py").read_text("utf-8")
 there = {"re": re, "json": json, "FIELDS": list(json.loads(labels.completion.iloc[0]))}
-exec(text[text.index("VERSION = re") : text.index("def scores_of")], there)
+exec(text[text.index("VERSION = re") : text.index("def table")], there)
 
 
 def fields(texts):
@@ -56,11 +83,23 @@ def fields(texts):
     return np.array([[answer.get(name, ...) == label[name] for name in label] for answer, label in rows])
 
 
-merged, in_4_bits = fields(trial.f16), fields(trial["Q4_K_M"])
-assert (merged.sum(), in_4_bits.sum(), fields(map(there["rule"], labels.prompt)).sum()) == (41, 33, 62)
-lost, won = (merged & ~in_4_bits).sum(1), (in_4_bits & ~merged).sum()  # each in another report
+merged, quantized, unsaid = (fields(trial[way]) for way in ("f16", "Q4_K_M", "f16, no system message"))
+assert (merged.sum(), quantized.sum(), fields(map(json.dumps, map(there["rule"], labels.prompt))).sum()) == (41, 33, 62)
+lost, won = (merged & ~quantized).sum(1), (quantized & ~merged).sum()  # each in another report
 assert lost.max() == 1 and (lost.sum(), won) == (8, 0) and round(binomtest(8, 8).pvalue, 3) == 0.008
+lost, won = (merged & ~unsaid).sum(), (unsaid & ~merged).sum()
+assert (lost, won) == (10, 4) and round(binomtest(won, lost + won).pvalue, 2) == 0.18
+assert 6 < 8 * 105_453_920 / 134_515_008 < 6.5  # bytes of the file, in data/tickets/README.md, and parameters
 assert [(trial[way] == trial.transformers).sum() for way in trial.columns[2:]] == [24, 4, 6]
 
 card = ModelCard.load(work / "desk" / "README.md")
-assert card.data.base_model == "tiny-qwen2" and "69 of 75" in card.text and "59 of 75" in card.text
+assert (
+    card.data.base_model == "tiny-qwen2"
+    and "69 of 75" in card.text
+    and "without backticks 59 of 75 (rule: 64)" in card.text
+)
+readme = (Path(course.__file__).parents[2] / "README.md").read_text("utf-8")
+assert readme.startswith("# Transfer learning, hands on\n") and "Transfer learning, hands on" in card.text
+
+# The exercise's gate: seven lost to none are the fewest that stop a release at one of three desks, so six pass.
+assert 0.5**7 < 0.05 / 4 < 0.5**6

@@ -1,4 +1,4 @@
-"""The tests of a release: whether a service answers as it did then, and right often enough.
+"""Whether a service answers as at the release, and whether a new model is right often enough.
 
 DESK_URL and DESK_MODEL say whom to ask; `asking.py` and `release.json` lie beside this file.
 """
@@ -21,10 +21,10 @@ def served():
     return [desk_of(ask(client, model, row["question"])) for row in RELEASE]
 
 
-def test_same_answers_as_at_the_release(served):
+def test_every_start_gives_the_same_answers(served):
     assert served == [row["answer"] for row in RELEASE]
 
 
-def test_enough_answers_are_right(served):
+def test_new_model_is_right_often_enough(served):
     right = [desk == row["desk"] for desk, row in zip(served, RELEASE, strict=True)]
     assert sum(right) >= LEAST

@@ -20,11 +20,12 @@ main()
 
 
 @contextmanager
-def service(folder: Path, patience: float = 300) -> Iterator[str]:
+def service(folder: Path, logs: Path | None = None, patience: float = 300) -> Iterator[str]:
     """Serve the models of a folder on a free port of 127.0.0.1; stopped when the block ends, even by an error.
 
     Args:
-        folder: where the models are, each in a folder that requests call by its name; also gets server.log.
+        folder: where the models are, each in a folder that requests call by its name.
+        logs: gets server.log (None: the same folder).
         patience: how many seconds the server may take to start.
 
     Yields:
@@ -38,9 +39,9 @@ def service(folder: Path, patience: float = 300) -> Iterator[str]:
         address = probe.getsockname()
     command = [sys.executable, "-c", SERVER, "serve", "--host", address[0], "--port", str(address[1])]
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}  # it asks nobody anything
-    deadline = time.monotonic() + patience
+    file, deadline = (logs or folder) / "server.log", time.monotonic() + patience
     with (
-        (folder / "server.log").open("w", encoding="utf-8") as log,
+        file.open("w", encoding="utf-8") as log,
         subprocess.Popen(
             [*command, "--device", "cpu"], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log
         ) as process,
@@ -48,7 +49,7 @@ def service(folder: Path, patience: float = 300) -> Iterator[str]:
         try:
             while not answers(address):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError(f"the server did not start: read {folder / 'server.log'}")
+                    raise RuntimeError(f"the server did not start: read {file}")
                 time.sleep(0.2)
             yield "http://{}:{}/v1".format(*address)
         finally:
