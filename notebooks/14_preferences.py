@@ -3,19 +3,18 @@
 #
 # *How does a model learn which of two answers is better?*
 #
-# Examples show a model what to write, but they cannot show it what to avoid. People often find it easier to say which
-# of two answers they prefer than to write a perfect one. In this lesson you take a model with a bad habit and remove
-# the habit with 16 pairs of answers. You also see a run whose log looks better and whose model is worse.
+# Examples can teach a model a bad habit, too, and it is often easier to say which of two answers is better than to
+# write a perfect one. In this lesson you take a model with a bad habit and remove the habit with 16 pairs of answers.
+# You see a run whose log looks best and whose model is worse, and at the end you read what a real model wrote.
 #
 # **You will be able to**
 #
-# - build pairs in which length does not give the better answer away, and test that;
+# - build pairs in which length does not give the better answer away, and test that on pairs kept back;
 # - write direct preference optimisation (DPO) in twenty lines, and say what its reference and its $\beta$ do;
 # - choose the learning rate by validation, compare with training on the better answers alone, and notice a bad run;
-# - do the same with TRL's `DPOTrainer`, and start with sensible settings on a real model.
+# - do the same with TRL's `DPOTrainer`, on a real model, too.
 #
-# **You need** the labels and the collator of [lesson 11](11_your_data.ipynb), and a training loop ([lesson
-# 4](04_full_fine_tuning.ipynb)).
+# **You need** labels and collator ([lesson 11](11_your_data.ipynb)) and a loop ([lesson 4](04_full_fine_tuning.ipynb)).
 #
 # About 40 minutes.
 
@@ -26,11 +25,11 @@ from functools import partial
 from tempfile import mkdtemp
 
 import datasets
-import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel
-from scipy.stats import binomtest
+from sklearn.tree import DecisionTreeClassifier
 from torch.nn.functional import cross_entropy, logsigmoid
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers import DataCollatorForSeq2Seq, get_scheduler
@@ -63,9 +62,8 @@ first = tables["train"][:64].copy()
 first.loc[[n % 5 < 3 for n in range(64)], "completion"] = HABIT + first.completion
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `encode` and the collator are those of lesson 11, with a plain form in place of a chat template, because our tiny
-# model has none. `train_on` has the steps of lesson 4's loop, and takes the loss as a function. The rate falls in a
-# straight line, as it does by default in Hugging Face's `Trainer`; at the last of eight steps it is an eighth.
+# `encode` and the collator are those of lesson 11, without a chat template, which our tiny model lacks. `train_on` is
+# lesson 4's loop with a loss to choose and a rate that falls in a straight line, as in Hugging Face's `Trainer`.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -106,11 +104,11 @@ train_on(reference, answer_loss, batches + batches, 1e-3)  # two epochs
 reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# This is ordinary [instruction tuning](glossary.md#instruction-tuning), also called *supervised fine-tuning* (SFT). Now
-# the model answers 30 validation questions, always with the most likely token. `read_off` counts answers that begin
-# with the habit (*habit*) and answers with nothing besides it (*empty*) in their first nine tokens, two more than the
-# habit has. It also returns the mean probabilities that the very first token is the habit's, or the end token. **Six in
-# ten examples had the habit. Will six in ten answers begin with it?**
+# This is ordinary [instruction tuning](glossary.md#instruction-tuning), or *supervised fine-tuning* (SFT). Now the
+# model answers 30 validation questions, always with the most likely token. `read_off` counts answers that begin with
+# the habit (*habit*) or have nothing besides (*empty*) in nine tokens, two more than the habit. It also averages two
+# probabilities of the first token: of the habit's ` G`, and of the end token. **Six in ten examples had the habit. Will
+# six in ten answers begin with it?**
 
 
 # %%
@@ -150,16 +148,17 @@ pd.Series(read_off(reference), SEEN).round(2)
 # ## Pairs in which length says nothing
 #
 # A pair has a question, a *chosen* and a *rejected* answer. If we only put the habit in front of each answer, the
-# rejected one would always be the longer one, and a model could learn to be short instead. People's own preferences
-# have the opposite fault: they like longer answers, and models trained on them become wordy.
+# rejected one would always be the longer one, and a model could learn to be short instead.
 #
-# So we use each answer whole and cut after its first sentence. In half of the pairs the whole answer wins against the
-# cut one with the habit, and in the other half the cut one wins. But the habit makes each rejected answer 7 tokens
-# longer, so the gap in length is small where the longer answer wins and large where the shorter one does. A rule could
-# take the longer answer up to a limit of the gap, and the shorter one above. **How often is the best limit right?**
+# So we take each answer whole and cut after its first sentence. In half of the pairs the whole answer wins, in the
+# other half the cut one, and the loser gets the habit. Is length silent now? Say an answer has 60 tokens and its cut
+# 30; the habit adds 7. Then the chosen answer has 60 tokens against 37, or 30 against 67, so the very long answers are
+# the rejected ones. A rule can use that.
 #
-# The cure is to match two questions. If the cut removes 14 tokens more from one answer than from the other, their gaps
-# are $+n$ and $-n$, and any rule on the gap is right for one of the two. `new_pairs` are matched validation questions.
+# The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
+# other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other. Does
+# that suffice? A decision tree with one split sees only the two lengths of 24 pairs, and learns whether the longer
+# answer wins. **How often is it right in the other pairs?** Below its verdict are two pairs, with tokens in brackets.
 
 
 # %%
@@ -168,9 +167,8 @@ def size(text):
 
 
 def make_pairs(rows):
-    """Of two neighbours, one has a chosen answer n tokens longer, one n shorter."""
     rows = rows[rows.start.str.count("`") % 2 == 0]  # no cut inside code
-    other = rows.assign(rest=rows.rest + 14)
+    other = rows.assign(rest=rows.rest + 2 * size(HABIT.strip()))
     twins = rows.merge(other, on="rest", suffixes=("", "_short"))
     twins = twins.drop_duplicates("prompt").drop_duplicates("prompt_short")
     pairs = []
@@ -180,22 +178,34 @@ def make_pairs(rows):
     return pd.DataFrame(pairs, columns=["prompt", "chosen", "rejected"])
 
 
+def right_by_length(pairs):
+    lengths = pairs[["chosen", "rejected"]].map(size).to_numpy()
+    longer_wins = lengths[:, 0] > lengths[:, 1]
+    both = np.sort(lengths)  # shorter, longer: not which was chosen
+    tree = DecisionTreeClassifier(max_depth=1, random_state=0)
+    right = tree.fit(both[:24], longer_wins[:24]).predict(both) == longer_wins
+    return f"{right[:24].sum()} of 24, then {right[24:].sum()} of {len(right) - 24}"
+
+
 for table in tables.values():
     table["start"] = table.completion.str.split(r"\. ").str[0].str.rstrip(".") + "."
     table["rest"] = table.completion.map(size) - table.start.map(size)
-pairs = make_pairs(tables["train"][64:])[:24]
-new_pairs = make_pairs(tables["validation"])[:12]
-gaps = {"unmatched": tables["train"].rest[64:88] * ([1, -1] * 12) - 7}
-gaps["matched"] = pairs.chosen.map(size) - pairs.rejected.map(size)
-for name, gap in gaps.items():
-    right = max(((gap.abs() <= limit) == (gap > 0)).sum() for limit in gap.abs())
-    print(f"{name}: longer wins {(gap > 0).sum()} of 24; best rule: {right} right")
-print(*pairs.iloc[0], "", *pairs.iloc[1], sep="\n")
+rest = tables["train"][64:]
+turn = np.arange(len(rest)) % 2 == 0
+won = rest.completion.where(turn, rest.start)
+lost = HABIT + rest.start.where(turn, rest.completion)
+unmatched = pd.DataFrame({"chosen": won, "rejected": lost})
+matched = make_pairs(rest)
+print("unmatched:", right_by_length(unmatched), "\nmatched:", right_by_length(matched))
+pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
+for pair in pairs[:2].to_numpy():
+    print("", *[f"[{size(text)}] {text}" for text in pair], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, the best limit is right in 17 of 24 pairs.** With it length says nothing: 12 of 24.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
+# **Without matching, the tree is right in 54 of 82 pairs that it has not seen**, where guessing gives 41. With matching
+# it is right in 16 of 32, which is chance. It was right in 16 of the 24 that it learned from, too, so only pairs kept
+# back tell a rule from luck. We train on the 24 (`pairs`); `new_pairs` are matched questions of the validation split.
+#
 # ## DPO, in twenty lines
 #
 # ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
@@ -215,26 +225,25 @@ print(*pairs.iloc[0], "", *pairs.iloc[1], sep="\n")
 # mean. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
-# a long answer is nearly always less likely than a short one. With it only the *change* counts. The reference also
-# ties the model down: DPO comes from the RLHF problem "raise the reward, but stay close to $\pi_0$", where $\beta$ is
-# the price of moving away, measured as a KL divergence. The reference's log-probabilities are computed only once.
+# a long answer is nearly always less likely than a short one. With it only the *change* counts. DPO comes from the RLHF
+# problem "raise the reward, but stay close to $\pi_0$", where $\beta$ is the price of moving away, measured as a KL
+# divergence.
 #
-# **What does $\beta$ do?** The force with which a pair still moves the model is the slope of its loss,
-# $\beta\,\sigma(-\beta m)$: at the usual $\beta = 0.1$ it has halved at a margin of 11 nats, and a larger $\beta$ is
-# satisfied with a smaller margin. DPO treats $\beta \log (\pi / \pi_0)$ as the reward of an answer, so $\beta m$ is
-# called the *reward margin*, and the share of pairs where it is positive the *reward accuracy*.
+# **What does $\beta$ do?** A pair moves the model with the slope of its loss, $\beta\,\sigma(-\beta m)$: at the usual
+# $\beta = 0.1$ it has halved at a margin of 11 nats, and a larger $\beta$ is satisfied with a smaller margin. DPO
+# treats $\beta \log (\pi / \pi_0)$ as the reward of an answer, so $\beta m$ is called the *reward margin*, and the
+# share of pairs where it is positive the *reward accuracy*.
 
 
 # %%
 def log_probabilities(model, pairs):
-    """Summed over tokens, shape (2, pairs): first the chosen, then the rejected."""
-    chosen = list(map(encode, pairs.prompt, pairs.chosen))
-    rejected = list(map(encode, pairs.prompt, pairs.rejected))
-    batch = collate(chosen + rejected)
+    # Summed over tokens, shape (2, pairs): first the chosen, then the rejected.
+    chosen = map(encode, pairs.prompt, pairs.chosen)
+    batch = collate([*chosen, *map(encode, pairs.prompt, pairs.rejected)])
     logits = model(input_ids=batch["input_ids"][:, :-1]).logits  # padded on the right
     labels = batch["labels"][:, 1:]  # the output at a place predicts the next token
-    of_tokens = -cross_entropy(logits.transpose(1, 2), labels, reduction="none")
-    return of_tokens.sum(1).view(2, -1)  # a label of -100 has counted as 0
+    nats = -cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
+    return nats.view(labels.shape).sum(1).view(2, -1)  # a label of -100 counts as 0
 
 
 BEFORE = ["chosen_before", "rejected_before"]
@@ -242,8 +251,7 @@ for table in (pairs, new_pairs):
     table[BEFORE] = log_probabilities(reference, table).T.numpy()
 
 
-def changes(model, pairs):
-    """By how many nats chosen and rejected answers have become more likely."""
+def changes(model, pairs):  # by how many nats answers are more likely now
     return log_probabilities(model, pairs) - torch.tensor(pairs[BEFORE].to_numpy().T)
 
 
@@ -255,14 +263,13 @@ def dpo_loss(model, pairs, beta=0.1):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# A step takes two neighbouring pairs, so that their gaps in length cancel. We try three losses:
+# A step takes two neighbouring pairs, so that their gaps in length cancel. We try three losses: *SFT*, the ordinary
+# loss on the chosen answers alone (if it is as good, we need no pairs), *DPO* with $\beta = 0.1$, and *DPO + SFT*,
+# their sum, meant to keep chosen answers from becoming less likely together with the rejected ones.
 #
-# - *SFT*: the ordinary loss on the chosen answers alone. If this is as good, we need no pairs;
-# - *DPO* with $\beta = 0.1$;
-# - *DPO + SFT*: the sum of both, so that chosen answers do not become less likely together with the rejected ones.
-#
-# Beside the four numbers from above, the table has the last *loss*, and on the 12 new pairs the mean *margin* and the
-# mean change of the *chosen* answers in nats. **Will SFT do as well, and which columns will expose a bad run?**
+# A row of the table has the *loss* of the last step; for the 16 pairs that the run saw the mean *margin* and the mean
+# change of the *chosen* answers, in nats; the same change for the 12 *new* pairs; and what the model writes. **Which
+# columns will expose a bad run?**
 
 
 # %%
@@ -270,106 +277,82 @@ def dpo_sft_loss(model, pairs):
     return dpo_loss(model, pairs) + answer_loss(model, pairs, "chosen")
 
 
-def tune(loss_of, rate, seed=0):
+def measure(loss_of, rate, seed):
     model = copy.deepcopy(reference).requires_grad_(True)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
     batches = [pairs[2 * n : 2 * n + 2] for n in order[:8].tolist()]
     loss = train_on(model, loss_of, batches, rate)
-    return model.eval(), loss
+    with torch.no_grad():
+        won, lost = changes(model.eval(), pd.concat(batches)).mean(1).tolist()
+        new = changes(model, new_pairs)[0].mean().item()
+    return model, [loss, won - lost, won, new, *read_off(model)]
 
 
 # %% tags=["nbval-ignore-output"]
 LOSSES = {"SFT": partial(answer_loss, column="chosen")}
 LOSSES |= {"DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
-settings = [("SFT", 3e-4), ("SFT", 6e-4), ("SFT", 1.2e-3), ("DPO", 1e-4), ("DPO", 3e-4)]
-rows, runs = [["reference", 0, *read_off(reference), 0.0, 0.0, None]], {}
-for name, rate in [*settings, ("DPO", 1e-3), ("DPO + SFT", 3e-4), ("DPO + SFT", 1e-3)]:
-    runs[name, rate], loss = tune(LOSSES[name], rate)
-    won, lost = changes(runs[name, rate], new_pairs).detach()
-    logged = (won - lost).mean().item(), won.mean().item(), loss
-    rows.append([name, rate, *read_off(runs[name, rate]), *logged])
-names = ["trained with", "rate", *SEEN, "margin", "chosen", "loss"]
-pd.DataFrame(rows, columns=names).set_index(names[:2]).round(2)
+SETTINGS = [("SFT", 3e-4, 1), ("SFT", 6e-4, 3), ("SFT", 1.2e-3, 1), ("DPO", 1e-4, 1)]
+models, rows = {("reference", 0, 0): reference}, {}
+SETTINGS += [("DPO", 3e-4, 3), ("DPO", 1e-3, 3), ("DPO + SFT", 1e-3, 3)]  # and seeds
+for name, rate, seeds in SETTINGS:
+    for run in [(name, rate, seed) for seed in range(seeds)]:
+        models[run], rows[run] = measure(LOSSES[name], *run[1:])
+runs = pd.DataFrame(rows, ["loss", "margin", "chosen", "chosen (new)", *SEEN]).T
+runs.xs(0, level=2).round(2)  # seed 0
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **DPO removes the habit at the middle rate.** None of 30 answers begins with it, and none is empty. At the lowest rate
-# nine still have it. Because we always take the most likely token, these counts hide something: the probability of an
-# end token at the very beginning rose from 1% to 5%. So if you sample instead, about one answer in twenty is empty.
+# **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. Because we always
+# take the most likely token, these counts hide something: the probability of an end token at the very beginning rose
+# from 1% to 5%, as with SFT. So if you sample instead, about one answer in twenty is empty.
 #
-# **By its log, the highest rate is the best DPO run.** Its last loss is the lowest, and its margin twice as wide. But
-# the chosen answers have lost nearly 5 nats on average, which makes them a hundred times less likely, and one sampled
-# answer in ten would be empty. The loss asks only that the chosen answers lose less than the rejected ones. The
-# probability that both lose goes to texts that are in no pair.
+# **By its loss and its margin, the highest rate is the best DPO run.** Even the chosen answers that it saw gained most,
+# 22 nats. But those of new pairs lost nearly 5 nats, which makes them a hundred times less likely: the run has learned
+# 16 answers by heart and harmed others. SFT at a high rate does so, too, so the rate is to blame and not DPO's loss.
 #
-# **SFT does as well, but at twice the rate.** At the same rate of 0.0003 the habit's first token keeps a probability of
-# 10%, and with DPO 1%, because only DPO sees what to avoid. So if you have good answers, try SFT first: a step costs
-# half as much. DPO is for people who can only compare, since the better of two answers need not be good.
+# **SFT does as well, at twice the rate**, and a step costs half as much. So if you have good answers, try SFT first.
+# DPO is for people who can only compare, since the better of two answers need not be good.
 #
-# **DPO + SFT protects the chosen answers a little**: they gain 1.3 nats at the middle rate, and 0.8 with DPO alone. It
-# does not repair a rate that is too high: they still lose 2 nats, and 9 answers are empty. So choose the rate first.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## The test, once
-#
-# We train SFT and DPO at their middle rates with three seeds. Each seed draws its own 16 of the 24 pairs. The test has
-# 40 questions about topics that no split above contains. **How far can the seeds differ?**
+# **DPO + SFT harms the new answers less**, but it writes 9 empty ones, and DPO alone at that rate writes 1. Is that
+# the price of adding SFT? Each further seed draws its own 16 pairs. **Which differences in the table are luck?**
 
 # %% tags=["nbval-ignore-output"]
-models = {"reference": reference}
-for name, rate in [("SFT", 6e-4), ("DPO", 3e-4)]:
-    for seed in range(3):
-        models[f"{name}, seed {seed}"] = tune(LOSSES[name], rate, seed)[0]
-tested = [read_off(model, "test") for model in models.values()]
-tested = pd.DataFrame(tested, list(models), SEEN)
-print(*write(models["DPO, seed 0"], tables["test"].prompt[:2], limit=24), sep="\n")
-tested.round(2)
+seeds = runs[["chosen", "chosen (new)", "empty", "end first"]].groupby(level=[0, 1])
+seeds.agg(["min", "max"])[seeds.size() > 1].round(2)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **The empty answers are luck, the harm is not.** At the high rate the chosen answers of new pairs lose 2 to 9 nats
+# with every seed; the good settings keep them within about one nat. But only one run of DPO + SFT writes empty answers.
+# It harms less than DPO alone, and still harms. So lower the rate first.
+#
+# **The test, once**, is for the good settings, with 40 questions about topics that no split above contains.
 
 # %%
-good = tested["habit"][4:].max() <= 2 and tested["empty"][4:].max() < 40 / 4
-course.claim("DPO, each seed: habit in at most 2 of 40, empty under 10", good)
-low, high = binomtest(0, 40).proportion_ci(method="wilson")
-print(f"95% interval of 0 in 40: {low:.0%} to {high:.1%}")
+good = [("reference", 0), ("SFT", 6e-4), ("DPO", 3e-4)]
+tested = {run: read_off(models[run], "test") for run in models if run[:2] in good}
+tested = pd.DataFrame(tested, SEEN).T
+failed = tested.loc["DPO"][["habit", "empty"]].max(axis=None)
+course.claim("DPO, each seed: no habit and nothing empty in 40 answers", failed == 0)
+tested[["habit", "empty"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with either loss and
-# every seed; by the [Wilson interval](glossary.md#wilson-interval) the true share may still be up to 9%. If you sample,
-# 2 to 8% are empty. Sixteen pairs are enough, probably because the habit is always the same. A preference that depends
-# on the question needs many more: the data set of TRL's own example, UltraFeedback, has about 60,000.
+# every seed; by the [Wilson interval](glossary.md#wilson-interval) the true share may still be up to 9%. Sixteen pairs
+# are enough, probably because the habit is always the same. A preference that depends on the question needs many more.
 #
-# **Are the chosen answers more likely now?** A point is a new pair. Below the dashed line its margin is positive.
-
-# %%
-won, lost = changes(models["DPO, seed 0"], new_pairs).detach().numpy()
-points = pd.DataFrame({"chosen (nats)": won, "rejected (nats)": lost})
-axes = points.plot.scatter("chosen (nats)", "rejected (nats)", figsize=(7, 4))
-axes.axline((0, 0), slope=1, color="gray", linestyle="--")
-axes.axvline(0, color="gray", linewidth=1)
-axes.set_title(f"Margins rose, but only {(won > 0).sum()} of 12 chosen answers did")
-plt.show()
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **Not all of them.** The margin also widens when *both* answers become less likely and the rejected one loses more.
-# Logs show this as `rewards/chosen` below 0. If it goes on falling, lower the rate; adding SFT helps a little (TRL:
-# `loss_type=["sigmoid", "sft"]`).
-
-# %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `DPOTrainer`
 #
 # TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The answers
-# get the space in front that `encode` adds. Two of the defaults that we replace are worth knowing: the rate ($10^{-6}$)
-# and bf16. The reference need not be a second model in memory. TRL can compute its log-probabilities once
-# (`precompute_ref_log_probs=True`), as we did, or train a LoRA [adapter](glossary.md#adapter): then the reference is
-# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare the losses *after*
-# training, because at the first step even wrong labels give $\log 2$: policy and reference are equal.
+# get the space in front that `encode` adds. The reference need not be a second model in memory: if you train a LoRA
+# [adapter](glossary.md#adapter), the reference is the model without it. We do so, at ten times the rate ([lesson
+# 5](05_lora.ipynb)). We compare the losses *after* training, because at the first step even wrong labels give $\log 2$.
 
 # %%
 data = pairs[["prompt", "chosen", "rejected"]].copy()
 data["prompt"] = data.prompt.map(as_prompt)
 data["chosen"], data["rejected"] = " " + data.chosen, " " + data.rejected
 arguments = DPOConfig(
-    mkdtemp(), beta=0.1, learning_rate=3e-3, per_device_train_batch_size=2,
-    max_steps=8, bf16=False, use_cpu=True,
-    logging_steps=2, save_strategy="no", report_to="none", disable_tqdm=True,
+    mkdtemp(), beta=0.1, learning_rate=3e-3, per_device_train_batch_size=2, max_steps=8,
+    bf16=False, use_cpu=True, logging_steps=2, report_to="none", disable_tqdm=True,
 )  # fmt: skip
 trainer = DPOTrainer(
     copy.deepcopy(reference), args=arguments, processing_class=tokenizer,
@@ -392,27 +375,44 @@ log = pd.DataFrame(trainer.state.log_history).set_index("step")
 log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **No answer begins with the habit**, with the adapter as loaded from disk. A row of TRL's log averages two steps:
-# `rewards/margins` is $\beta m$, so 0.25 is a margin of 2.5 nats, and `rewards/chosen` is $\beta$ times the change of
-# the chosen answers. The first accuracy is low because at step 1 every margin is 0, and TRL counts only larger ones.
+# **No answer begins with the habit, and none is empty**, with the adapter as loaded from disk. A row of the log is the
+# mean of two steps: `rewards/margins` is $\beta m$, so 0.25 is a margin of 2.5 nats, and `rewards/chosen` is $\beta$
+# times the change of the chosen answers. If it falls below 0, they lose on average. From the second epoch on it speaks
+# of pairs seen before, so pass an `eval_dataset`, too. The first accuracy is low because at step 1 every margin is 0,
+# and TRL counts only larger ones. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
 #
-# **With a real model**, start at $\beta = 0.1$ and a rate of $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$ with an adapter.
-# These are the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py), for 1,000
-# steps of 16 pairs. Our rates are so high because we take only eight steps with a tiny model.
+# ## What a real model wrote
+#
+# A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): one seed, SFT
+# to teach the habit, then `DPOTrainer` with an adapter, eight steps on 16 of our pairs. After a rate of 0.0003 all 30
+# validation answers kept the habit; after 0.001 none did. **How do its test answers read before and after?**
 
-# %% [markdown] slideshow={"slide_type": "slide"}
+# %%
+file = tl.DATA / "answers" / "preferences.jsonl"
+record = pd.read_json(file, lines=True).query("split == 'test'")
+for answers in record.written[:2]:  # before, and after with seed 0
+    print(*[f"{question}\n  {text}" for question, text in answers.items()], sep="\n")
+record[["rate", "seed", "habit", "empty", "habit_95", "chosen_nats"]]
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after (95%: up to 9%), and none is empty. The answers can be
+# read, but they are no truer, because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$
+# and the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$,
+# or $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs. Eight steps need far more.
+#
 # ## Key ideas
 #
-# - Build pairs so that nothing but what you mean tells the better answer, and test that with a rule.
+# - Build pairs so that nothing but what you mean tells the better answer, and test that on pairs kept back.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss and margin can look best where the model is worse. Let it write, count, and compare with SFT.
+# - Loss and margin can look best where the model is worse. Look at new pairs, let it write, and compare with SFT.
 #
 # ## Further reading
 #
-# - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290), 2023.
-# - R. Park et al., [Disentangling Length from Quality in DPO](https://arxiv.org/abs/2403.19159), 2024.
+# - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290).
+# - R. Park et al., [Disentangling Length from Quality in Direct Preference
+#   Optimization](https://arxiv.org/abs/2403.19159).
 # - A. Pal et al., [Smaug: Fixing Failure Modes of Preference Optimisation with
-#   DPO-Positive](https://arxiv.org/abs/2402.13228), 2024.
+#   DPO-Positive](https://arxiv.org/abs/2402.13228).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -437,7 +437,7 @@ import tlkit as tl
 course.quiz("quiz14")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.1.** `dpo_sft_loss` sends the chosen answers through the model twice. Write it with one pass, and with a
+# **Exercise 14.1.** `dpo_sft_loss` sends the chosen answers through the model twice. Write it for one pass, with a
 # weight. `before` and `after` are log-probabilities under the reference and under the model in training, of shape (2,
 # pairs) like those of `log_probabilities`. `tokens` says how many tokens each chosen answer has. Return the DPO loss
 # plus `weight` times the SFT loss, which is the mean over all tokens of the chosen answers, as in `answer_loss`.
