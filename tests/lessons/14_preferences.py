@@ -53,6 +53,6 @@ assert log["rewards/margins"].iloc[3] > 0.15 and log["rewards/accuracies"].iloc[
 
 # The record of the real model: which rate was chosen, and what is said of it.
 whole = pd.read_json(file, lines=True)
-tried = whole[whole["split"] == "validation"].set_index("rate")
+tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
 assert tried.habit[3e-4] == 30 and tried.habit[1e-3] == 0 and (whole["empty"] == 0).all()
 assert record.habit.tolist() == [40, 0] and (record.answers == 40).all() and record.habit_95.iloc[1][1] < 0.09
