@@ -77,7 +77,7 @@ class Checkpoints:
     def restore(self, state: TrainingState) -> None:
         """Bring a state to the newest checkpoint that is whole; it stays as it is where there is none.
 
-        A damaged one is passed over with a warning, and left as it is.
+        A damaged one is passed over with a warning, and kept until the next is saved.
 
         Raises:
             CheckpointError: where there are checkpoints but none is whole.
@@ -93,7 +93,7 @@ class Checkpoints:
                 warnings.warn(f"{'; '.join(damaged)}: {path.stem} is used", stacklevel=2)
             run, tensors = content
             if differing := list(_differences(run["identity"], self.identity)):
-                raise ValueError(f"{path.stem} in {self.folder} cannot be gone on with: {'; '.join(differing)}")
+                raise ValueError(f"{path.stem} in {self.folder} cannot be resumed: {'; '.join(differing)}")
             state.load_tensors(run["step"], tensors)
             state.records = [StepRecord(**record) for record in run["notes"]["records"]]
             state.scores = run["notes"]["scores"]

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from tlkit.examples import Batch, labels_in
 from tlkit.jobs import Job, reported
 from tlkit.losses import summed_loss
-from tlkit.memory import freed_memory_kept
+from tlkit.memory import freed_memory_kept, saved_on_host
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState, prepare
@@ -169,7 +169,10 @@ def _accumulate_share(
     labels, losses = labels_in(batch), []
     passes = shares(batch, rank, size, plan.micro_batch_size)
     for number, (rows, weight) in enumerate(passes, 1):
-        with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
+        with (
+            accelerator.no_sync(loss) if number < len(passes) else nullcontext(),
+            saved_on_host(model) if plan.offload_activations else nullcontext(),
+        ):
             # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
             share = loss(rows.to(accelerator.device), plan) * weight / labels
             (share * size).backward()

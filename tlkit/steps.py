@@ -17,8 +17,13 @@ from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trai
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
-# Fused: one call changes all weights, after everything that can fail.
+# Fused: one call changes all weights of a group, and allocates nothing for them once their moments are there.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
+
+NOTHING_TO_TRAIN = (
+    "nothing can be trained: the loss depends on no trainable tensor; expected that the forward pass uses what the "
+    "strategy made trainable, and detaches nothing above it"
+)
 
 # Adds up the gradients of a batch, and returns losses whose sum is the loss of the batch in nats per label.
 Accumulate = Callable[[nn.Module, Batch, Plan], list[torch.Tensor]]
@@ -207,10 +212,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
             # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
             loss = summed_loss(model, rows.to(device), plan) / labels
             if not loss.requires_grad:
-                raise NothingToTrain(
-                    "nothing can be trained: the loss depends on no trainable tensor; expected that the forward "
-                    "pass uses what the strategy made trainable, and detaches nothing above it"
-                )
+                raise NothingToTrain(NOTHING_TO_TRAIN)
             with phase(BACKWARD):
                 loss.backward()
             losses.append(loss.detach())
@@ -232,10 +234,12 @@ def take_step(
     try:
         with on_host() if state.plan.train_on_host else nullcontext():
             losses = accumulate(state.model, batch, state.plan)
+            if all(parameter.grad is None for parameter in state.parameters):
+                raise NothingToTrain(NOTHING_TO_TRAIN)
             with phase(UPDATE):
                 state.make_moments()
                 loss = sum(part.item() for part in losses)
-                norm = clip_gradients(state, loss, learning_rate)
+                norm = clip_gradients(state, loss)
                 state.update_weights(learning_rate)
                 state.drop_gradients()
                 state.step += 1
@@ -247,7 +251,7 @@ def take_step(
     return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
 
 
-def clip_gradients(state: TrainingState, loss: float, learning_rate: float) -> float:
+def clip_gradients(state: TrainingState, loss: float) -> float:
     """Scale the gradients down to the longest that is allowed; returns their norm before that.
 
     Raises:
@@ -261,7 +265,7 @@ def clip_gradients(state: TrainingState, loss: float, learning_rate: float) -> f
     if not (math.isfinite(loss) and math.isfinite(norm)):
         raise FloatingPointError(
             f"the loss became {loss} and the norm of the gradient {norm} at step {state.step + 1}; the weights are "
-            f"those of step {state.step}: try a learning rate below {learning_rate:g}"
+            f"those of step {state.step}: try a learning rate below {state.config.learning_rate:g}"
             + (", or the precision fp32" if state.plan.precision != "fp32" else "")
         )
     if norm > most:  # else there is nothing to change, and no need to walk over all gradients

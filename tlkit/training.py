@@ -75,7 +75,7 @@ def train(
         groups: of weights that learn faster than others or begin later: `groups` of the strategy's report.
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
         checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
-        resume: go on from the newest checkpoint there.
+        resume: go on from the newest checkpoint there, or begin where there is none.
         progress: True to show step, loss and time left; or the larger job to report the steps to.
 
     Raises:
@@ -126,7 +126,8 @@ def recorded(
                 track.count(tensors_of(state.model))
                 track.count(moment for moments in state.optimizer.state.values() for moment in moments.values())
                 record = next(steps, None)
-            record, state.peak_memory = record and replace(record, memory_counted=True), track.peak
+            if record is not None:
+                record, state.peak_memory = replace(record, memory_counted=True), track.peak
         else:
             record = next(steps, None)
         if record is None:
@@ -258,6 +259,8 @@ def check_settings(
         raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
     if config.patience is not None and validation is None:
         raise ValueError("early stopping (patience) needs validation blocks")
+    if config.evaluate_every is not None and validation is None:
+        raise ValueError(f"evaluate_every={config.evaluate_every} needs validation blocks")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)

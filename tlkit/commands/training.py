@@ -97,11 +97,13 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             notes |= {"steps": f"{len(result.history):,} in {result.seconds:,.0f} seconds"}
             notes |= {"stopped early": "yes"} if result.stopped_early else {}
             written = write_card(folder, model_card(folder.resolve().name, report, settings, notes, before, after))
+    in_bf16 = [p for p in report.model.parameters() if p.dtype == torch.bfloat16]
+    frozen = "" if any(p.requires_grad for p in in_bf16) else " that stay frozen"
     card = "describes it" if written else "there was kept"
     lines = [
         str(notes["documents"]),
         str(report),
-        f"computed in {precision}{', with weights in bf16 that stay frozen' if options.dtype == 'bf16' else ''}",
+        f"computed in {precision}{f', with weights in bf16{frozen}' if options.dtype == 'bf16' else ''}",
         *(f"DOUBT: {doubt}" for doubt in report.doubts),
         f"before: {before}",
         f"after:  {after}",

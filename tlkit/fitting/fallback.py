@@ -293,7 +293,9 @@ def train_with_fallback(
         if counts:  # and begins anew after a failure
             state.peak_memory = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
         if state.plan.train_on_host:
-            catch_out_of_memory(lambda: move_weights(model, device.torch))
+            failure, _ = catch_out_of_memory(lambda: move_weights(model, device.torch))
+            if failure is not None:  # with some of its weights there
+                move_to_host(model)
     return result_of(state, len(blocks)), log
 
 

@@ -1,5 +1,6 @@
 """What a transformers model is made of, with or without an adapter of peft; how much it reads, and a look at it."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -89,13 +90,29 @@ class TrainedGroup(NamedTuple):
 
 
 def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[TrainedGroup]:
-    """What is trainable in a model, group by group in the order given; weights in none of them come first."""
-    left = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-    trained = [
-        TrainedGroup([left.pop(name) for name in list(left) if name in group.names], group.rate, group.begins)
+    """What is trainable in a model, group by group in the order given; weights in none of them come first.
+
+    Raises:
+        ValueError: for groups that cannot be trained as they say.
+    """
+    trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    named = Counter(name for group in groups for name in group.names)
+    if wrong := [name for name, count in named.items() if count > 1 or name not in trainable]:
+        raise ValueError(f"{min(wrong)} is in a group of parameters: expected trainable weights, each in one group")
+    for _, rate, begins in groups:
+        if not rate > 0 or not 0 <= begins < 1:
+            raise ValueError(
+                f"a group with rate={rate} and begins={begins}: expected a rate above 0, and a beginning from 0 to "
+                "below 1"
+            )
+    if set(named) == set(trainable) and groups and all(group.begins for group in groups):
+        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
+    others = TrainedGroup([parameter for name, parameter in trainable.items() if name not in named])
+    chosen = [
+        TrainedGroup([trainable[name] for name in trainable if name in group.names], group.rate, group.begins)
         for group in groups
     ]
-    return [group for group in (TrainedGroup(list(left.values())), *trained) if group.parameters]
+    return [group for group in (others, *chosen) if group.parameters]
 
 
 def is_norm(module: nn.Module) -> bool:

@@ -1,6 +1,5 @@
 """From a model as it was loaded to one that trains what a strategy says, and a look at whether it does."""
 
-from collections import Counter
 from dataclasses import replace
 
 import torch
@@ -15,6 +14,7 @@ from tlkit.models.parts import (
     in_four_bits,
     longest_input,
     original_module_of,
+    trained_groups,
 )
 from tlkit.quantization import logical_size
 from tlkit.strategies.methods import ALL
@@ -63,7 +63,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     report = replace(describe(adapted, strategy), groups=groups)
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
-    _check_groups(groups, report.trainable)
+    trained_groups(adapted, groups)  # refuses groups that cannot be trained as they say
     if strategy != "full" and report.trainable_values == report.total_values and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     if not adapter_names(adapted):
@@ -117,21 +117,6 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tu
     if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
         raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
     return adapted, tuple(groups)
-
-
-def _check_groups(groups: Groups, trainable: frozenset[str]) -> None:
-    """Refuse groups that cannot be trained as they say, with a ValueError."""
-    named = Counter(name for group in groups for name in group.names)
-    if wrong := [name for name, count in named.items() if count > 1 or name not in trainable]:
-        raise ValueError(f"{min(wrong)} is in a group of parameters: expected trainable weights, each in one group")
-    for _, rate, begins in groups:
-        if not rate > 0 or not 0 <= begins < 1:
-            raise ValueError(
-                f"a group with rate={rate} and begins={begins}: expected a rate above 0, and a beginning from 0 to "
-                "below 1"
-            )
-    if set(named) == trainable and all(group.begins for group in groups):
-        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
 
 
 def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:

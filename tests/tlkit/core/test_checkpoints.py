@@ -186,7 +186,7 @@ def test_another_run_is_refused_naming_the_difference(tmp_path, model, config, b
         other.get_input_embeddings().weight += shift
     before = weights_of(other).clone()
     changed = TrainingConfig(**{"learning_rate": 1e-2, "batch_size": 2, "evaluate_every": 2, "patience": 2} | config)
-    with pytest.raises(ValueError, match=f"step-00000004 in .* cannot be gone on with: .*{said}"):
+    with pytest.raises(ValueError, match=f"step-00000004 in .* cannot be resumed: .*{said}"):
         resumed(tmp_path, other, changed, blocks)
     assert torch.equal(weights_of(other), before)
 

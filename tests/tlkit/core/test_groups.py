@@ -152,6 +152,8 @@ def test_groups_that_say_nonsense_are_refused():
         strategy("mine")(lambda model, groups=groups: (model.requires_grad_(True), groups))
         with pytest.raises(ValueError, match=said):
             apply_strategy(model, "mine")
+        with pytest.raises(ValueError, match=said):
+            train(model, BLOCKS, CONFIG, groups=groups)
     for name, options, said in (
         ("gradual_unfreezing", {"phases": 6}, "expected 2 to 5"),
         ("discriminative_rates", {"lowest": 1.0}, "between 0 and 1"),

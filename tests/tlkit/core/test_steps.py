@@ -124,7 +124,7 @@ def test_a_gradient_that_is_not_finite_changes_nothing(planted, taken):
     Nor the number of updates of a weight that has had fewer than others, as an expert has that got no token.
     """
     model, undisturbed = (small("llama") for _ in range(2))
-    state, other = (TrainingState(m, TrainingConfig()) for m in (model, undisturbed))
+    state, other = (TrainingState(m, TrainingConfig(1e-2)) for m in (model, undisturbed))
     for number in range(taken):
         for one in (model, undisturbed):
             one.model.layers[1].mlp.up_proj.weight.requires_grad_(number > 0)
@@ -207,6 +207,15 @@ def test_training_needs_no_float64():
 def above_a_cut(model: torch.nn.Module) -> None:
     find_blocks(model)[0].requires_grad_(True)
     find_blocks(model)[1].register_forward_pre_hook(lambda module, inputs: (inputs[0].detach(), *inputs[1:]))
+
+
+def test_a_weight_that_nothing_uses_is_not_trained_in_silence():
+    """With checkpointing the loss requires a gradient all the same, which arrives at the embeddings alone."""
+    model = small("llama").requires_grad_(False)
+    model.unused = torch.nn.Parameter(torch.zeros(2))
+    for plan in (Plan(), Plan(activation_checkpointing=True)):
+        with pytest.raises(NothingToTrain):
+            train(model, BLOCKS, TrainingConfig(batch_size=4), plan=plan)
 
 
 @pytest.mark.usefixtures("registry_as_before")

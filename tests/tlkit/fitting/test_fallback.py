@@ -277,6 +277,15 @@ def test_after_recovery_memory_is_what_it_was():
     assert held[0] == held[1] == held[2]
 
 
+def test_a_model_that_a_card_cannot_hold_stays_whole_on_the_host():
+    """Half of the weights would fit when training has ended there."""
+    model = small_model()
+    card = virtual_device(memory="1MiB")
+    card.budget = sum(p.nbytes for p in model.parameters()) // 2
+    train_with_fallback(model, BLOCKS, CONFIG, device=card)
+    assert card.current == 0
+
+
 def test_a_failed_attempt_frees_its_tensors_even_with_a_cause():
     card = virtual_device(memory="1MiB")
 
