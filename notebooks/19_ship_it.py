@@ -53,8 +53,8 @@ for folder in (work, log_folder):
 #
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
 # training of a LoRA adapter, with 120 questions in 60 steps. There, a function added `This is a question about` to each
-# question. A caller of the service does not have it. So these words go into the
-# [chat template](glossary.md#chat-template), which is saved with the tokenizer, and the caller sends nothing but the
+# question. A caller of the service does not have it. So these words go into the [chat
+# template](glossary.md#chat-template), which is saved with the tokenizer, and the caller sends nothing but the
 # question. The *response template* tells the server after which words the answer begins, and which token ends it.
 
 # %%
@@ -192,10 +192,10 @@ plt.show()
 # chance of noticing a real drop is the test's [power](glossary.md#power), and it grows slowly: to see half the drop,
 # you need about four times the questions. So the short test only stops a ruined model.
 #
-# If a new model passes it, also compare it with the old one [in pairs](glossary.md#paired-difference), as in
-# [lesson 13](13_classification.ipynb): only those questions count that just one of the two gets right. If both are
-# equally good, these are throws of a fair coin, and `binomtest` says how often it gives a split at least this uneven
-# (the *p-value*). **Take the two `if`s for the old release and the model for the new one. Is it better?**
+# If a new model passes it, also compare it with the old one [in pairs](glossary.md#paired-difference), as in [lesson
+# 13](13_classification.ipynb): only those questions count that just one of the two gets right. If both are equally
+# good, these are throws of a fair coin, and `binomtest` says how often it gives a split at least this uneven (the
+# *p-value*). **Take the two `if`s for the old release and the model for the new one. Is it better?**
 
 
 # %%
@@ -330,8 +330,8 @@ for week, log in logs.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Sixteen to none looks decisive, but our form removed the one character by which the rule knows Rust. The model loses
 # ten: six fewer are Rust, four fewer Python, and ten more *other*. Code has other signs than backticks. So we let the
-# second `if` look for an underscore, or any character but letters, digits, spaces and `.,?'"-`. (We chose this
-# pattern by the 120 training questions.) **Which is ahead now?**
+# second `if` look for an underscore, or any character but letters, digits, spaces and `.,?'"-`. (We chose this pattern
+# by the 120 training questions.) **Which is ahead now?**
 
 # %%
 CODE = r"[^\w\s.,?'\"-]|_"
@@ -346,10 +346,19 @@ hits = {week: compare(week, rule(log.question, CODE)) for week, log in logs.item
 # ## Other servers
 #
 # Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. We merged
-# the SmolLM2 that lesson 12 tunes live, saved it in a folder `tickets`, and converted that by llama.cpp's
-# `python convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16`. We recorded what llama.cpp answers to 24
-# validation reports: with this file, without the system message of lesson 12, and with the file quantized as `Q4_K_M`.
-# **Does the missing message change more answers, or the quantization?**
+# the SmolLM2 that lesson 12 tunes live, saved it in a folder `tickets`, and converted that by llama.cpp's `python
+# convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16`. For many users on a GPU there is
+# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter. (These three commands
+# were not run here.)
+#
+# ```text
+# llama-server -m tickets.gguf --host 127.0.0.1 --port 8080
+# ollama create tickets -f Modelfile  # its lines: FROM ./tickets.gguf and SYSTEM Bug report to JSON.
+# vllm serve BASE_MODEL --host 127.0.0.1 --enable-lora --lora-modules tickets=adapter
+# ```
+#
+# We recorded what llama.cpp answers to 24 validation reports: with this file, without the system message of lesson 12,
+# and with the file quantized as `Q4_K_M`. **Does the missing message change more answers, or the quantization?**
 
 # %%
 trial = pd.read_csv(tl.DATA / "tickets/runs/gguf.csv", keep_default_na=False)
@@ -455,5 +464,4 @@ def reasons_to_stop(old, new, desks):
 course.check("ex19_1", reasons_to_stop)
 
 # %% [markdown]
-# Previous: [18 · Scaling out](18_scaling_out.ipynb) ·
-# Next: [20 · Your own project](20_your_own_project.ipynb)
+# Previous: [18 · Scaling out](18_scaling_out.ipynb) · Next: [20 · Your own project](20_your_own_project.ipynb)

@@ -130,14 +130,15 @@ def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
 
 
 def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
-    newest = Checkpoints.newest
+    restore = Checkpoints.restore
 
-    def wrong(self):
-        if checkpoint := newest(self):
-            checkpoint.tensors["weights.0"].view(-1)[0] += 1e-6
-        return checkpoint
+    def wrong(self, state):
+        restore(self, state)
+        if state.step:
+            with torch.no_grad():
+                state.parameters[0].view(-1)[0] += 1e-6
 
-    monkeypatch.setattr(Checkpoints, "newest", wrong)
+    monkeypatch.setattr(Checkpoints, "restore", wrong)
     assert holding(tier("quick", steps=1, expect={"checkpoint_reloads": True})) == {"checkpoint_reloads": False}
 
 
