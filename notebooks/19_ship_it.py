@@ -266,7 +266,7 @@ print("texts of desk-2:", broken.value_counts().to_dict())
 # After the release nobody tells you the right answers, but your program can keep a log, one line of JSON for each
 # request. (Questions can contain personal data, so decide who may read it.) In the week of the release we send the 75
 # held-out questions. In the next week they come through a new web form, which strips all backticks. **Which answers
-# will change?** (The second cell prints how many ms half of the requests took at most, and 95% of them.)
+# will change?**
 
 
 # %%
@@ -291,7 +291,7 @@ for week, questions in (("release", held_out.question), ("new-form", stripped)):
 course.claim("Served, it answers as in memory", list(logs["release"].desk) == named)
 
 # %% tags=["nbval-ignore-output"]
-logs["release"].ms.quantile([0.5, 0.95]).round()  # a single caller's waits
+logs["release"].ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, in ms
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If the questions change, which is called [drift](glossary.md#drift), the *shares of the answers* often change, too.
@@ -348,17 +348,16 @@ hits = {week: compare(week, rule(log.question, CODE)) for week, log in logs.item
 # Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file. We merged
 # the SmolLM2 that lesson 12 tunes live, saved it in a folder `tickets`, and converted that by llama.cpp's `python
 # convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16`. For many users on a GPU there is
-# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter. (These three commands
-# were not run here.)
+# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request picks an adapter. (Not run here:)
 #
 # ```text
-# llama-server -m tickets.gguf --host 127.0.0.1 --port 8080
+# llama-server -m tickets.gguf --host 127.0.0.1
 # ollama create tickets -f Modelfile  # its lines: FROM ./tickets.gguf and SYSTEM Bug report to JSON.
 # vllm serve BASE_MODEL --host 127.0.0.1 --enable-lora --lora-modules tickets=adapter
 # ```
 #
-# We recorded what llama.cpp answers to 24 validation reports: with this file, without the system message of lesson 12,
-# and with the file quantized as `Q4_K_M`. **Does the missing message change more answers, or the quantization?**
+# We recorded llama.cpp's answers to 24 validation reports, also without the system message of lesson 12, and with the
+# file quantized as `Q4_K_M`. **Does the missing message change more answers, or the quantization?**
 
 # %%
 trial = pd.read_csv(tl.DATA / "tickets/runs/gguf.csv", keep_default_na=False)
