@@ -463,4 +463,5 @@ def reasons_to_stop(old, new, desks):
 course.check("ex19_1", reasons_to_stop)
 
 # %% [markdown]
-# Previous: [18 · Scaling out](18_scaling_out.ipynb) · Next: [20 · Your own project](20_your_own_project.ipynb)
+# Previous: [18 · Scaling out](18_scaling_out.ipynb) ·
+# Next: [20 · Your own project](20_your_own_project.ipynb)

@@ -57,7 +57,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, not what it computes: results are the same up to rounding, which bf16 makes coarser.
+    """How a step is carried out, not what it computes: only rounding differs, and most in bf16.
 
     A model that draws random numbers, as for dropout, draws them for each pass: others for smaller micro-batches.
     """

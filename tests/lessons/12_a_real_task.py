@@ -60,13 +60,17 @@ places = [
 assert sum(0 <= copy < crate for copy, crate in places) == 14
 
 # Model and rule together; whole writers are drawn, too.
-assert [round(100 * part.stack().mean()) for part in parts.values()] == [72, 92, 67]
-assert [round(100 * part.mean()) for part in (final.exact, mended.exact, corrected)] == [44, 51, 81]
-assert 0.9 < (~agree).sum(axis=1).mean() < 1.3 and low > 5 and round(gap.mean(), 1) == 20.5
+assert [round(100 * part.stack().mean()) for part in parts.values()] == [66, 91, 72]
+assert [round(100 * part.mean()) for part in (final.exact, mended.exact, corrected)] == [44, 51, 82]
+assert round((~agree).sum(axis=1).mean(), 1) == 1.4 and low > 5 and round(gap.mean(), 1) == 20.5
 writers = gap.groupby(gap.index.str[:3]).agg(["sum", "size"])
 drawn = [writers.sample(8, replace=True, random_state=n).sum() for n in range(1000)]
 assert pd.Series([one["sum"] / one["size"] for one in drawn]).quantile(0.0125) > 5
 assert round(100 * (ways["lora 72"].exact - ways["rule_with_list"].exact).mean()) == 2
+
+# The control: a person types system and kind beside the values of the rule.
+typed = scores(map(rule_with_list, test.prompt), test)[FIELDS].assign(system=True, kind=True).all(axis=1)
+assert round(100 * typed.mean()) == 75 and round(100 * (corrected.mean() - typed.mean())) == 7
 
 # What was saved and loaded answers as what was trained.
 assert answers["rule_with_list"] == {"crate": "bollard", "version": "0.17.1", "system": "Fedora 41", "kind": "crash"}

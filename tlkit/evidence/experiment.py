@@ -252,8 +252,7 @@ def run_strategy(
         log: notes what was tried where memory ran out, in an experiment with fallback.
     """
     blocks = experiment.blocks
-    plan = Plan(precision=experiment.precision)
-    dtype = dtype_of_weights(strategy, plan.precision if experiment.options.precision == "auto" else "fp32")
+    dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
     fresh = {"model": experiment.model, "seed": config.seed, "classes": experiment.data.class_count, "dtype": dtype}
     report, _ = load_with_strategy(strategy, **fresh)
     model, device = report.model, experiment.device()
