@@ -143,12 +143,7 @@ class TrainSettings(TrainingConfig):
 class TrainPlan(Plan):
     """How a step is carried out"""
 
-    precision: str = option(
-        "fp32",
-        "of the arithmetic; bf16 is autocast; auto: bf16 where it makes a step faster on this device, and then weights "
-        "that stay frozen beside an adapter are kept in bf16, too",
-        choices=("fp32", "bf16", "auto"),
-    )
+    precision: str = same_option(ComparisonSettings, "precision", "fp32")
 
 
 @dataclass(frozen=True)

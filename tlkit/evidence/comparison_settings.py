@@ -60,8 +60,8 @@ class ComparisonSettings(DataSettings):
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")
     precision: str = option(
         "fp32",
-        "of the arithmetic; bf16 is autocast, and weights that stay frozen beside an adapter are kept in bf16, too; "
-        "auto: bf16 where it makes a step faster on this device",
+        "of the arithmetic; bf16 is autocast; auto: bf16 where it makes a step faster on this device. Weights that "
+        "stay frozen beside an adapter are then kept in bf16, too (in train by auto alone, see --dtype)",
         choices=("fp32", "bf16", "auto"),
     )
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
