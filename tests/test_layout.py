@@ -21,7 +21,7 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (9_407, 457_400, 60),
     "notebooks/course": (5_688, 262_400, 78),
-    "tests": (13_984, 679_200, 105),
+    "tests": (13_985, 679_300, 105),
 }
 LESSON_LINES = 9_541
 MOST_NAMES = 34

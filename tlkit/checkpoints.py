@@ -60,14 +60,14 @@ class Checkpoints:
         try:
             write_atomically(self.folder / NAME.format(step), lambda part: save_file(whole, part, metadata))
         except (OSError, SafetensorError) as error:
-            said = f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
-            said += "those before it are untouched"
+            message = f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
+            message += "those before it are untouched"
             if not last:
-                raise CheckpointError(said) from error
-            warnings.warn(f"{said}. Training is complete and the model is in memory: save it", stacklevel=2)
+                raise CheckpointError(message) from error
+            warnings.warn(f"{message}. Training is complete and the model is in memory: save it", stacklevel=2)
             return
         try:
-            kept = [path for of, path in _saved(self.folder) if of <= step][-KEPT:]  # beyond, all are damaged
+            kept = [path for at, path in _saved(self.folder) if at <= step][-KEPT:]  # beyond, all are damaged
             for _, path in _ours(self.folder):
                 if path not in kept:
                     path.unlink(missing_ok=True)

@@ -168,15 +168,13 @@ def _accumulate_share(
     prepare(model, plan)
     labels, losses = labels_in(batch), []
     passes = shares(batch, rank, size, plan.micro_batch_size)
-    for number, (rows, weight) in enumerate(passes, 1):
-        with (
-            accelerator.no_sync(loss) if number < len(passes) else nullcontext(),
-            saved_on_host(model) if plan.offload_activations else nullcontext(),
-        ):
-            # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
-            share = loss(rows.to(accelerator.device), plan) * weight / labels
-            (share * size).backward()
-        losses.append(share.detach())
+    with saved_on_host(model) if plan.offload_activations else nullcontext():
+        for number, (rows, weight) in enumerate(passes, 1):
+            with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
+                # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
+                share = loss(rows.to(accelerator.device), plan) * weight / labels
+                (share * size).backward()
+            losses.append(share.detach())
     return [accelerator.reduce(sum(losses))]
 
 

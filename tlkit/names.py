@@ -19,7 +19,7 @@ FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimize
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Around a part of a step, or as a decorator: an error that leaves it says so to `phase_of`."""
+    """Around a part of a step: an error that leaves it says so to `phase_of`."""
     try:
         yield
     except Exception as error:

@@ -17,7 +17,7 @@ from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trai
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
-# Fused: one call changes all weights of a group, and allocates nothing for them once their moments are there.
+# Fused: one call changes all weights of a group once their moments are there.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 
 NOTHING_TO_TRAIN = (

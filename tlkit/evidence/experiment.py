@@ -6,6 +6,7 @@ import platform
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.metadata import version
 
 import torch
@@ -46,7 +47,7 @@ class Experiment:
     blocks: Batch  # of the training split: token ids, shape (blocks, block_size), or examples
     window: Window  # in scoring
 
-    @property
+    @cached_property  # every trial asks; text is hashed for it
     def settings(self) -> dict[str, object]:
         """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
         options, data = self.options, self.data

@@ -31,15 +31,16 @@ PLANS = {
     "micro": Plan(micro_batch_size=2),
     "chunked": Plan(chunked_loss=True, micro_batch_size=1),
     "checkpointed": Plan(activation_checkpointing=True),
+    "offloaded": Plan(offload_activations=True),
 }
 CASES = [
     ("ddp", "full", "micro"),
-    ("ddp", "lora", "plain"),
+    ("ddp", "lora", "offloaded"),
     ("ddp", "prefix_tuning", "plain"),
     ("fsdp", "full", "chunked"),
     ("fsdp", "lora", "checkpointed"),
     ("fsdp", "discriminative_rates", "plain"),
-    ("fsdp", "vera", "plain"),
+    ("fsdp", "vera", "offloaded"),
     ("fsdp", ANSWERS, "plain"),
 ]
 
