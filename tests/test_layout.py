@@ -19,9 +19,9 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (9_407, 457_400, 60),
+    "tlkit": (9_402, 457_400, 60),
     "notebooks/course": (5_688, 262_400, 78),
-    "tests": (13_985, 679_300, 105),
+    "tests": (13_993, 679_700, 105),
 }
 LESSON_LINES = 9_541
 MOST_NAMES = 34

@@ -1,6 +1,5 @@
 """What a run can be told: how much work it may do, what it trains towards, and how a step is carried out."""
 
-import gc
 import logging
 import math
 import os
@@ -105,8 +104,5 @@ def setup(profile: str | None = None) -> Profile:
     enable_progress_bars()
     # On CPUs with bf16 it asks for a package that would fetch its code from the network; qlora works without.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
-    # What the libraries have made stays: the garbage collector need not search it each time that memory runs out.
-    gc.collect()
-    gc.freeze()
     torch.manual_seed(0)
     return PROFILES[name]

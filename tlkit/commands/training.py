@@ -1,6 +1,5 @@
 """The command that trains one model and saves it, with all that is needed to do so again."""
 
-import datetime
 from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
@@ -20,6 +19,7 @@ from tlkit.commands.parsing import refuse_to_replace, write_run_file
 from tlkit.devices import Device, probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.expectations import Seen, Verdict, check_expectations, gradient_flow, judge, memory_watched
+from tlkit.evidence.experiment import now
 from tlkit.evidence.learning_rates import rate_for
 from tlkit.evidence.tasks import TaskData, load_documents
 from tlkit.examples import Batch
@@ -143,7 +143,7 @@ def _circumstances(report: strategies.StrategyReport, device: Device) -> dict[st
     """What a result depends on beside settings and documents."""
     doubts = {"doubts": "; ".join(report.doubts)} if report.doubts else {}
     return doubts | {
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "date": now(),
         "device": f"{device.kind}: {device.name}",
         "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
     }

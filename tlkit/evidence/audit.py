@@ -1,7 +1,6 @@
 """What a published table can show: which of its rows can be told apart, by the sampling of test items alone.
 
-A leaderboard prints the share of right answers in each row and seldom how sure it is. The number of test items says a
-good part of it. What it leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
+What the number of items leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
 """
 
 import csv

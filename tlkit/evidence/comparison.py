@@ -154,9 +154,10 @@ def _outcome(
     config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
         report, result, figures, tables = run_strategy(experiment, strategy, config, "test", log=log, progress=progress)
-        outcome["row"] = _row(strategy, seed, before, figures, report, rate, result)
-        outcome["doubts"] = list(report.doubts)
-        outcome |= tables
+        outcome |= tables | {"row": _row(strategy, seed, before, figures, report, rate, result)}
+        computed_in = {attempt.precision for attempt in log.attempts if attempt.steps_done}
+        changed = [f"computed in {' and '.join(sorted(computed_in))}, for want of memory"]
+        outcome["doubts"] = [*report.doubts, *(changed if computed_in - {experiment.precision} else [])]
     except Exception:  # one run that fails must not lose the others; its traceback is part of the result
         outcome["failure"] = traceback.format_exc()
     return outcome | {"attempts": log.table.to_dict("records")}

@@ -210,6 +210,7 @@ class Attempt:
     action: str  # "estimate", "loading", "training", "validation", or what else was tried
     device: str
     rung: str  # how: a name of `LADDER` or "as planned"
+    precision: str  # of the arithmetic
     first_step: int = 0  # of this try, from 1
     steps_done: int = 0
     failed_in: str = ""  # the part that failed; empty where none did
@@ -237,7 +238,7 @@ class FallbackLog:
     ) -> None:
         """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
         where, failed = "the host" if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
-        self.attempts.append(Attempt(action, where, rung.name, note=rung.note, **failed, **more))
+        self.attempts.append(Attempt(action, where, rung.name, rung.plan.precision, note=rung.note, **failed, **more))
 
 
 @freed_memory_kept()

@@ -7,7 +7,7 @@ import re
 import shlex
 import shutil
 import threading
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment, load_with_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import rate_for
+from tlkit.fitting.fallback import LADDER
 from tlkit.jobs import Job
 from tlkit.models import load_model, save_model
 from tlkit.names import CONTROL
@@ -359,6 +360,9 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
     assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
+    smaller = LADDER["smaller micro-batch"]
+    in_bf16 = partial(replace, precision="bf16")
+    monkeypatch.setitem(LADDER, "smaller micro-batch", lambda plan, batch: in_bf16(smaller(plan, batch) or plan))
     assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
     table = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", CONTROL]
@@ -366,6 +370,8 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     attempts = pd.read_csv(tmp_path / "with" / "attempts.csv", comment="#")
     ends = attempts[attempts.action == "training"].groupby("strategy").tail(1)
     assert len(ends) == 2 and ends.failed_in.isna().all() and (ends.rung != "as planned").all()
+    content = json.loads((tmp_path / "with" / "comparison.json").read_text())
+    assert content["provenance"]["doubts"] == dict.fromkeys(("bitfit", CONTROL), "computed in bf16, for want of memory")
 
 
 def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monkeypatch):
