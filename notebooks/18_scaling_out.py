@@ -44,8 +44,8 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two cards make one gradient
 #
-# In *distributed data parallel* training, [DDP](glossary.md#ddp), every card has a copy of the model and takes some rows
-# of the batch. After the backward pass the cards combine their gradients, and all make the same update.
+# In *distributed data parallel* training, [DDP](glossary.md#ddp), every card has a copy of the model and takes some
+# rows of the batch. After the backward pass the cards combine their gradients, and all make the same update.
 #
 # The loss is a mean over tokens, so its gradient is a mean as well, and can be computed in parts:
 #
@@ -58,9 +58,9 @@ def new_model():
 # not, because questions have no labels (-100) and answers differ in length. To imitate short answers, the second card's
 # rows keep only the labels of their first 16 tokens.
 #
-# Here one process plays both cards. A model of transformers divides its summed losses by `num_items_in_batch`, which can
-# be the $T$ of the whole batch. **How far off is the plain mean, compared with the length of the right gradient: 1%,
-# 10%, or more?**
+# Here one process plays both cards. A model of transformers divides its summed losses by `num_items_in_batch`, which
+# can be the $T$ of the whole batch. **How far off is the plain mean, compared with the length of the right gradient:
+# 1%, 10%, or more?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -101,8 +101,8 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 # mean each token of the second card counts 4.2 times as much as one of the first: $g_2$ has the weight 0.5 in place of
 # $60/312$.
 #
-# The error is therefore $0.31\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$, a
-# mean over few tokens, is noisy and so 2.4 times as long: $0.31 \sqrt{4.1^2 + 9.6^2} = 3.2$, 85% of 3.8. Nothing warns
+# The error is therefore $0.31\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$,
+# a mean over fewer, harder tokens, is over twice as long: $0.31 \sqrt{4.1^2 + 9.6^2} = 3.2$, 85% of 3.8. Nothing warns
 # you. So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -115,17 +115,16 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own. In round 2 card 2
-# sends this sum to card 3, and in round 3 card 4 completes it. The other parts travel at the same time, each from
-# another card. After these $n-1$ rounds, the *reduce-scatter*, each card has one finished part.
+# Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own and sends the sum on,
+# until card 4 completes it. The other parts travel at the same time. After these $n-1$ rounds, the *reduce-scatter*,
+# each card has one finished part.
 #
 # In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies
 # what arrives. So in a step each card sends
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients. This never exceeds $2G$. Sending everything to every other card would take
-# $(n-1)\,G$.
+# where $G$ is the size of the gradients. This never exceeds $2G$; sending everything to everyone would take $(n-1)\,G$.
 
 
 # %% tags=["check-ring"]
@@ -180,7 +179,7 @@ seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. (Activations come
-# on top. If all numbers are in fp32, 4 + 4 + 8 bytes, stages 1 and 2 need 61 and 37 GB.)
+# on top. If all is in fp32, as in the scripts below (4 + 4 + 8 bytes), stages 1 and 2 need 61 and 37 GB.)
 #
 # Stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the weights of its finished
 # part, and the second half hands out these *weights* instead of gradients. So the update's time shrinks to an $n$-th.
@@ -197,9 +196,9 @@ seven.round(1)
 # 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
 # 4. *Update.* Each card updates its shards of all blocks.
 #
-# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two such halves, so
-# FSDP sends one and a half times as much. With LoRA the difference is far larger, because frozen weights have no
-# gradients but still have to be gathered.
+# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two such halves,
+# so FSDP sends one and a half times as much at equal precision. With LoRA the difference is far larger: frozen weights
+# are gathered, too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -207,12 +206,13 @@ seven.round(1)
 # A script that uses [accelerate](https://huggingface.co/docs/accelerate), the library under `Trainer`, is an ordinary
 # training loop with a few changes:
 #
-# - The `DataLoader` has the batch size of *one* card, and `prepare` deals out the batches.
+# - The `DataLoader` has the batch size of *one* card. `prepare` deals out the batches, repeating rows if they do not go
+#   round.
 # - `gather` collects a tensor from all cards, here their numbers of tokens, which add up to $T$.
-# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide the
-#   sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$. So the mean of the cards' losses, which
-#   the loop prints, is that of the batch.
-# - `backward` and `clip_grad_norm_` are the accelerator's, because the norm is that of the combined gradient.
+# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide
+#   the sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$. So the mean of the cards' losses is
+#   that of the batch.
+# - `backward` and `clip_grad_norm_` are the accelerator's: they know about accumulation, fp16 scaling and shards.
 #
 # torch calls the number of processes *world size*, and the number of one of them its *rank*.
 
@@ -244,7 +244,7 @@ def train(kind, model, optimizer, loader):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. For FSDP it would also divide it, but only on GPUs, so here we call `fully_shard`
-# ourselves, for each block and then for the rest. It leaves each process with half of every weight. The optimizer is
+# ourselves, for each block and then for the rest. It leaves each process with half of every weight. Our optimizer is
 # made afterwards, so its averages are halves, too.
 
 # %%
@@ -267,8 +267,8 @@ accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs. `MULTI_GPU` starts one process for each device, and in the script
-# `cpu=True` makes the processor each one's device. Port 0 lets the computer choose a free one.
+# A configuration file says how the script runs. `MULTI_GPU` starts `num_processes` processes, one for each GPU, and
+# `cpu=True` in the script gives them the processor. Port 0 lets the computer choose a free one.
 
 # %%
 ddp = """
@@ -289,7 +289,7 @@ torch.save((inputs, labels), folder / "rows.pt")
 # **How far apart will the losses of one and of two processes be?**
 
 # %%
-env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}
+env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # a thread each
 if sys.platform != "win32":
     env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
 command = [sys.executable, "-m", "accelerate.commands.launch"]
@@ -303,9 +303,6 @@ for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines(
     if kind in printed:
         printed[kind].append(float(number))
 print("FSDP, MB of weights and of optimizer state on the first card:", *printed["held"])
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# One process takes the same three steps:
 
 # %%
 alone = new_model()
@@ -325,16 +322,15 @@ course.claim("One and two processes have the same losses, to 1e-5", apart.max() 
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With FSDP the first card holds 8.07 of the 16.15 MB of weights, and 16.15 of the 32.29 MB
-# of AdamW's two averages.
+# With FSDP the first card holds 8.07 of the 16.15 MB of weights, and 16.15 of the 32.29 MB of AdamW's two averages.
 #
-# Make this comparison before any long run, without dropout. If losses differ, look for a plain mean over unequal shares:
-# without `num_items_in_batch`, the script's first loss is 5.26 in place of 4.97. `Trainer`, which `accelerate launch`
-# starts as well, is right by default (`average_tokens_across_devices`).
+# Make this comparison before any long run, in fp32 (in `bf16` FSDP rounds the loss, to steps of 0.03) and without
+# dropout. If losses differ, suspect a plain mean: without `num_items_in_batch`, the first loss is 5.26, not 4.97.
+# `Trainer` under `accelerate launch` is right by default (`average_tokens_across_devices`).
 #
-# On GPUs you need only the DDP half of the script, without `cpu=True`. The file `fsdp.yaml`, which this page cannot run,
-# makes FSDP of it. With `bf16` the cards compute in bf16 and keep their shards in fp32. To save the model, *every*
-# process calls `accelerator.get_state_dict(model)`, and one writes the file.
+# On GPUs you need only the DDP half of the script, without `cpu=True`. The file `fsdp.yaml`, which this page cannot
+# run, makes FSDP of it. With `bf16` the cards compute and send in bf16 (6 bytes a parameter, DDP 8) and keep their
+# shards in fp32. To save the model, *every* process calls `accelerator.get_state_dict(model)`, and one writes the file.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -349,27 +345,26 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a step costs on real links
 #
-# Two processes on a laptop share its cores, so we calculate. On $n$ cards with a fixed batch, the forward and backward
-# passes take an $n$-th of their time on one card, $t_\text{passes}$. The exchange does not shrink, nor does DDP's
-# update, because every card updates everything:
+# On $n$ cards with a fixed batch, the forward and backward passes take an $n$-th of their time on one card,
+# $t_\text{passes}$. The exchange does not shrink, nor does DDP's update, because every card updates everything:
 #
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks while the backward pass still works
-# below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
+# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks while the backward pass still
+# works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step for 1.5 billion parameters, with gradients in fp32 (also `mixed_precision: bf16` keeps them so), on
-# H100s that compute 400 TFLOP/s, about 40% of what their maker states, and move 3.35 TB/s in memory. AdamW reads a
-# gradient, a weight and two averages, and writes the last three: 7 × 4 = 28 bytes for each parameter. Every link
-# has the rate of the table. **Over which links are eight cards at least four times as fast as one?**
+# We estimate a step of 32,768 tokens for 1.5 billion parameters, with gradients in fp32 (as with `mixed_precision:
+# bf16`), on H100s that compute 400 TFLOP/s, about 40% of what their maker states, and move 3.35 TB/s in memory. AdamW
+# reads a gradient, a weight and two averages, and writes the last three: 7 × 4 = 28 bytes for each parameter. **Over
+# which links are eight cards at least four times as fast as one, and with twice the batch?**
 
 
 # %%
-def step_seconds(cards, bandwidth, size=4):  # bytes of a number that is sent
-    # 2 FLOPs forward and 4 backward for each parameter and each of 32,768 tokens
-    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards
+def step_seconds(cards, bandwidth, tokens=32_768, size=4):
+    # 2 FLOPs forward and 4 backward for each parameter and token; `size` bytes are sent
+    passes = 6 * 1.5e9 * tokens / 400e12 / cards
     update = 28 * 1.5e9 / 3.35e12
     exchange = 2 * (cards - 1) / cards * size * 1.5e9 / bandwidth
     return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
@@ -380,27 +375,30 @@ speed = pd.DataFrame({"GB/s": links})
 rate = speed["GB/s"] * 1e9
 one, eight = (step_seconds(n, rate) for n in (1, 8))
 speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
+speed["twice the batch"] = step_seconds(1, rate, 65_536) / step_seconds(8, rate, 65_536)
 speed["sent in bf16"] = one / step_seconds(8, rate, size=2)
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only over NVLink. PCIe reaches 3.6, and 400 Gbit/s between machines 3.0. (In a ring only one card of a machine sends to
-# the next machine, so one such link serves all its cards.) Over 100 Gbit/s, eight cards are slower than one.
+# With this batch only over NVLink. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0 (H100 servers often
+# have eight), and over 100 Gbit/s eight cards are slower than one. With twice the batch it is 6.2 and 5.2, because the
+# passes grow and the exchange does not.
 #
-# Three things make the exchange smaller:
+# So a larger batch hides the exchange, and three things make it smaller:
 #
 # - Sending in bf16 halves it: the last column (`comm_hook` of accelerate's `DistributedDataParallelKwargs`).
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
-# - Gradient accumulation exchanges once for several micro-batches: `Accelerator(gradient_accumulation_steps=4)`, `with
-#   accelerator.accumulate(model):` around each, and clipping only if `accelerator.sync_gradients`. `backward` then
-#   divides by 4 as well. So count $T$ over all four *before* the first one, and pass `T / (4 * size)`.
+# - With DDP, gradient accumulation exchanges once for several micro-batches:
+#   `Accelerator(gradient_accumulation_steps=4)`, `with accelerator.accumulate(model):` around each, and clipping only
+#   if `accelerator.sync_gradients`. `backward` then divides by 4 as well. So count $T$ over all four *before* the first
+#   one, and pass `T / (4 * size)`.
 #
 # If the batch grows with the cards, search the learning rate again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## When a layer is too large
+# ## When a row is too large
 #
-# Two other ways divide the computing of a single row.
+# Context parallelism divides a row by its tokens. Two other ways divide the model.
 #
 # [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. In an MLP each card takes some hidden
 # units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for this
@@ -418,17 +416,18 @@ speed.round(2)
 # ```
 #
 # The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
-# the time: 43% here, 16% with sixteen. But each card keeps the activations of all its waiting micro-batches.
+# the time: 43% here, 16% with sixteen. A card keeps $m$ micro-batches' activations, or $p$ if both passes alternate
+# (*1F1B*).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
 #
-# Try the remedies from the left.
+# In each line, try the first remedy first.
 #
 # | problem | what to do |
 # | --- | --- |
 # | training takes too long | DDP; for many small runs, one for each card |
-# | activations | smaller micro-batches and accumulation, then checkpointing |
+# | activations | smaller micro-batches, then checkpointing, then context parallelism |
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
@@ -440,7 +439,7 @@ speed.round(2)
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
 # - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) also shards the weights, and sends one and a half times as
-#   much if all parameters are trained.
+#   much at equal precision, without frozen weights.
 #
 # ## Further reading
 #

@@ -4,6 +4,7 @@ assert printed["held"] == [8.0736, 16.1472] and len(losses) == 3 and losses.notn
 
 times = speed["times as fast as one"]
 assert times["NVLink"] > 4 and times.round(1).tolist()[1:3] == [3.6, 3.0] and times["100 Gbit/s"] < 1
+assert speed["twice the batch"].round(1).tolist()[1:3] == [6.2, 5.2]
 assert 2 * 7 / 8 * 4 * 10 == 70 and 2 * 7 / 8 * 4 * 1.5 == 10.5  # MB with LoRA, GB without it
 assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 

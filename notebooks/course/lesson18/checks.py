@@ -90,7 +90,7 @@ QUIZ = Quiz(
         "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
         "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
         "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
-        "d": "yes: about 46 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
+        "d": "yes: about 47 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
         "passes. LoRA sends little with DDP only. Use FSDP for what does not fit a card otherwise.",
     },
     right="d",
