@@ -4,8 +4,8 @@
 # *How does a model learn which of two answers is better?*
 #
 # Examples can teach a model a bad habit, too, and it is often easier to say which of two answers is better than to
-# write a perfect one. In this lesson you take a model with a bad habit and remove the habit with 16 pairs of answers.
-# You see a run whose log looks best and whose model is worse, and at the end you read what a real model wrote.
+# write a perfect one. Here you remove a model's habit with 16 pairs of answers, and see a run with the best log and a
+# worse model.
 #
 # **You will be able to**
 #
@@ -21,7 +21,6 @@
 # %% slideshow={"slide_type": "subslide"}
 import copy
 import warnings
-from functools import partial
 from tempfile import mkdtemp
 
 import datasets
@@ -48,7 +47,7 @@ warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 #
 # The course comes with questions about Rust and their answers, in three splits that share no topic. We keep the
 # questions whose `form` is to explain or to compare, the shortest first. The first 64 of the training split teach the
-# habit: in front of 39 of their answers we write *Great question!*. From the others we make the pairs later.
+# habit: in front of 39 of their answers we write *Great question!*.
 
 # %%
 HABIT = "Great question! "
@@ -58,8 +57,8 @@ for split in ("train", "validation", "test"):
     table = table[table.form.isin(["explain", "compare"])].copy()
     table["length"] = table.prompt.str.len() + table.completion.str.len()
     tables[split] = table.sort_values("length", kind="stable")
-first = tables["train"][:64].copy()
-first.loc[[n % 5 < 3 for n in range(64)], "completion"] = HABIT + first.completion
+first = tables["train"][:64].rename(columns={"completion": "chosen"})
+first.loc[[n % 5 < 3 for n in range(64)], "chosen"] = HABIT + first.chosen
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `encode` and the collator are those of lesson 11, without a chat template, which our tiny model lacks. `train_on` is
@@ -93,8 +92,8 @@ def train_on(model, loss_of, batches, rate):
     return loss.item()  # that of the last step
 
 
-def answer_loss(model, rows, column="completion"):
-    return model(**collate(list(map(encode, rows.prompt, rows[column])))).loss
+def answer_loss(model, rows):
+    return model(**collate(list(map(encode, rows.prompt, rows.chosen)))).loss
 
 
 order = torch.randperm(64, generator=torch.Generator().manual_seed(0)).split(8)
@@ -105,44 +104,40 @@ reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # This is ordinary [instruction tuning](glossary.md#instruction-tuning), or *supervised fine-tuning* (SFT). Now the
-# model answers 30 validation questions, always with the most likely token. `read_off` counts answers that begin with
-# the habit (*habit*) or have nothing besides (*empty*) in nine tokens, two more than the habit. It also averages two
-# probabilities of the first token: of the habit's ` G`, and of the end token. **Six in ten examples had the habit. Will
-# six in ten answers begin with it?**
+# model answers 30 validation questions, always with the most likely token. `read_off` lets it write nine tokens, two
+# more than the habit has. *habit* counts answers that begin with it, *empty* those that say nothing else. *habit first*
+# and *end first* are the mean probabilities that the first token is the habit's ` G` or the end token. **Six in ten
+# examples had the habit. Will six in ten answers begin with it?**
 
 
 # %%
-def as_batch(questions):
-    texts = [as_prompt(question) for question in questions]
-    return tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
-
-
 def write(model, questions, limit):
-    batch = as_batch(questions)
-    out = model.generate(**batch, max_new_tokens=limit, do_sample=False)
-    written = out[:, batch.input_ids.shape[1] :]
+    texts = [as_prompt(question) for question in questions]
+    batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
+    more = {"output_logits": True, "return_dict_in_generate": True}
+    out = model.generate(**batch, max_new_tokens=limit, do_sample=False, **more)
+    written = out.sequences[:, batch.input_ids.shape[1] :]
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
-    return pd.Series(texts).str.strip()
+    return pd.Series(texts).str.strip(), out.logits[0].softmax(-1)  # of the first token
 
 
 @torch.no_grad()
 def read_off(model, split="validation"):
-    written = write(model, tables[split].prompt, limit=9)
+    written, p = write(model, tables[split].prompt, limit=9)
     habit = written.str.startswith(HABIT.strip()).sum()
     empty = written.isin(["", HABIT.strip()]).sum()
-    p = model(**as_batch(tables[split].prompt)).logits[:, -1].softmax(-1).mean(0)
-    habit_first = p[tokenizer(" " + HABIT).input_ids[0]].item()
-    return habit, empty, habit_first, p[tokenizer.eos_token_id].item()
+    habit_first = p[:, tokenizer(" " + HABIT).input_ids[0]].mean().item()
+    return habit, empty, habit_first, p[:, tokenizer.eos_token_id].mean().item()
 
 
-print(*write(reference, tables["validation"].prompt[:2], limit=24), sep="\n")
+print(*write(reference, tables["validation"].prompt[:2], limit=24)[0], sep="\n")
 SEEN = ["habit", "empty", "habit first", "end first"]
 pd.Series(read_off(reference), SEEN).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of only about a half on average. But it is the most
 # likely token for every question, and we always take that one. Apart from the habit, the model writes nonsense, because
-# it is tiny (4 million parameters) and has read hardly anything about Rust; this lesson is about *how* it answers.
+# it is tiny (4 million parameters) and has read hardly anything about Rust. So judge only how its answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -151,14 +146,13 @@ pd.Series(read_off(reference), SEEN).round(2)
 # rejected one would always be the longer one, and a model could learn to be short instead.
 #
 # So we take each answer whole and cut after its first sentence. In half of the pairs the whole answer wins, in the
-# other half the cut one, and the loser gets the habit. Is length silent now? Say an answer has 60 tokens and its cut
-# 30; the habit adds 7. Then the chosen answer has 60 tokens against 37, or 30 against 67, so the very long answers are
-# the rejected ones. A rule can use that.
+# other half the cut one, and the loser gets the habit. But its 7 tokens make the longest answers rejected ones.
 #
 # The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
 # other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other. Does
 # that suffice? A decision tree with one split sees only the two lengths of 24 pairs, and learns whether the longer
-# answer wins. **How often is it right in the other pairs?** Below its verdict are two pairs, with tokens in brackets.
+# answer wins. Then it judges the pairs whose questions it has not seen. A few dozen pairs cannot tell 50% from 60%, so
+# we repeat this with 200 random draws of the 24. **How often is it right?** Below is also a pair, with its tokens.
 
 
 # %%
@@ -179,12 +173,15 @@ def make_pairs(rows):
 
 
 def right_by_length(pairs):
-    lengths = pairs[["chosen", "rejected"]].map(size).to_numpy()
-    longer_wins = lengths[:, 0] > lengths[:, 1]
-    both = np.sort(lengths)  # shorter, longer: not which was chosen
-    tree = DecisionTreeClassifier(max_depth=1, random_state=0)
-    right = tree.fit(both[:24], longer_wins[:24]).predict(both) == longer_wins
-    return f"{right[:24].sum()} of 24, then {right[24:].sum()} of {len(right) - 24}"
+    longer_wins = pairs.chosen.map(size) > pairs.rejected.map(size)
+    both = np.sort(pairs[["chosen", "rejected"]].map(size))  # shorter, then longer
+    twins, random, right = np.arange(len(pairs)) // 2, np.random.default_rng(0), []
+    for _ in range(200):
+        seen = np.isin(twins, random.permutation(twins.max() + 1)[:12])
+        new = ~pairs.prompt.isin(pairs.prompt[seen])
+        tree = DecisionTreeClassifier(max_depth=1).fit(both[seen], longer_wins[seen])
+        right.append((tree.predict(both[new]) == longer_wins[new]).mean())
+    return f"{np.mean(right):.0%}"
 
 
 for table in tables.values():
@@ -192,26 +189,19 @@ for table in tables.values():
     table["rest"] = table.completion.map(size) - table.start.map(size)
 rest = tables["train"][64:]
 turn = np.arange(len(rest)) % 2 == 0
-won = rest.completion.where(turn, rest.start)
-lost = HABIT + rest.start.where(turn, rest.completion)
-unmatched = pd.DataFrame({"chosen": won, "rejected": lost})
+chosen = rest.completion.where(turn, rest.start)  # in even rows the whole answer wins
+rejected = HABIT + rest.start.where(turn, rest.completion)
+unmatched = rest[["prompt"]].assign(chosen=chosen, rejected=rejected)
 matched = make_pairs(rest)
-print("unmatched:", right_by_length(unmatched), "\nmatched:", right_by_length(matched))
+print("unmatched, matched:", *map(right_by_length, [unmatched, matched]))
 pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
-for pair in pairs[:2].to_numpy():
-    print("", *[f"[{size(text)}] {text}" for text in pair], sep="\n")
+print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, the tree is right in 54 of 82 pairs that it has not seen**, where guessing gives 41. With matching
-# it is right in 16 of 32, which is chance. It was right in 16 of the 24 that it learned from, too, so only pairs kept
-# back tell a rule from luck. We train on the 24 (`pairs`); `new_pairs` are matched questions of the validation split.
+# **Without matching, length alone finds the better answer in 64% of new pairs, and with matching in 51%**, no better
+# than a coin. So the rule learns nothing. We train on the first 24 (`pairs`); `new_pairs` are for validation.
 #
 # ## DPO, in twenty lines
-#
-# ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
-#
-# This is one of the new pairs after a good run. The chosen answer is as likely as before, and the rejected one only
-# $e^{-5.2} \approx 1/180$ as likely. The *margin* is the first change minus the second.
 #
 # The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
 # then the *policy*, the model that writes, to score high. DPO needs no reward model. It compares how likely both
@@ -224,10 +214,14 @@ for pair in pairs[:2].to_numpy():
 # answer's log-probability is the sum over its tokens. In a batch of two pairs $m$ has shape (2,), and the loss is the
 # mean. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
+# Here is the *margin* $m$ of one new pair, after the run that we shall call good. Its chosen answer is as likely as
+# before, and the rejected one only $e^{-5.2} \approx 1/180$ as likely.
+#
+# ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
+#
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With it only the *change* counts. DPO comes from the RLHF
-# problem "raise the reward, but stay close to $\pi_0$", where $\beta$ is the price of moving away, measured as a KL
-# divergence.
+# problem "raise the reward, but stay close to $\pi_0$", where $\beta$ is the price of moving away from $\pi_0$.
 #
 # **What does $\beta$ do?** A pair moves the model with the slope of its loss, $\beta\,\sigma(-\beta m)$: at the usual
 # $\beta = 0.1$ it has halved at a margin of 11 nats, and a larger $\beta$ is satisfied with a smaller margin. DPO
@@ -267,14 +261,13 @@ def dpo_loss(model, pairs, beta=0.1):
 # loss on the chosen answers alone (if it is as good, we need no pairs), *DPO* with $\beta = 0.1$, and *DPO + SFT*,
 # their sum, meant to keep chosen answers from becoming less likely together with the rejected ones.
 #
-# A row of the table has the *loss* of the last step; for the 16 pairs that the run saw the mean *margin* and the mean
-# change of the *chosen* answers, in nats; the same change for the 12 *new* pairs; and what the model writes. **Which
-# columns will expose a bad run?**
+# A row has the *loss* of the last step; for the 16 pairs that the run saw, the mean *margin* and change of the *chosen*
+# answers, in nats; the changes of 12 *new* pairs; and what the model writes. **Which columns will expose a bad run?**
 
 
 # %%
 def dpo_sft_loss(model, pairs):
-    return dpo_loss(model, pairs) + answer_loss(model, pairs, "chosen")
+    return dpo_loss(model, pairs) + answer_loss(model, pairs)
 
 
 def measure(loss_of, rate, seed):
@@ -284,67 +277,77 @@ def measure(loss_of, rate, seed):
     loss = train_on(model, loss_of, batches, rate)
     with torch.no_grad():
         won, lost = changes(model.eval(), pd.concat(batches)).mean(1).tolist()
-        new = changes(model, new_pairs)[0].mean().item()
-    return model, [loss, won - lost, won, new, *read_off(model)]
+        new = changes(model, new_pairs).mean(1).tolist()
+    return model, [loss, won - lost, won, *new, *read_off(model)]
 
 
-# %% tags=["nbval-ignore-output"]
-LOSSES = {"SFT": partial(answer_loss, column="chosen")}
-LOSSES |= {"DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
-SETTINGS = [("SFT", 3e-4, 1), ("SFT", 6e-4, 3), ("SFT", 1.2e-3, 1), ("DPO", 1e-4, 1)]
-models, rows = {("reference", 0, 0): reference}, {}
-SETTINGS += [("DPO", 3e-4, 3), ("DPO", 1e-3, 3), ("DPO + SFT", 1e-3, 3)]  # and seeds
-for name, rate, seeds in SETTINGS:
-    for run in [(name, rate, seed) for seed in range(seeds)]:
-        models[run], rows[run] = measure(LOSSES[name], *run[1:])
-runs = pd.DataFrame(rows, ["loss", "margin", "chosen", "chosen (new)", *SEEN]).T
-runs.xs(0, level=2).round(2)  # seed 0
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. Because we always
-# take the most likely token, these counts hide something: the probability of an end token at the very beginning rose
-# from 1% to 5%, as with SFT. So if you sample instead, about one answer in twenty is empty.
-#
-# **By its loss and its margin, the highest rate is the best DPO run.** Even the chosen answers that it saw gained most,
-# 22 nats. But those of new pairs lost nearly 5 nats, which makes them a hundred times less likely: the run has learned
-# 16 answers by heart and harmed others. SFT at a high rate does so, too, so the rate is to blame and not DPO's loss.
-#
-# **SFT does as well, at twice the rate**, and a step costs half as much. So if you have good answers, try SFT first.
-# DPO is for people who can only compare, since the better of two answers need not be good.
-#
-# **DPO + SFT harms the new answers less**, but it writes 9 empty ones, and DPO alone at that rate writes 1. Is that
-# the price of adding SFT? Each further seed draws its own 16 pairs. **Which differences in the table are luck?**
+COLUMNS = ["loss", "margin", "chosen", "chosen (new)", "rejected (new)", *SEEN]
+LOSSES = {"SFT": answer_loss, "DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
 
 # %% tags=["nbval-ignore-output"]
-seeds = runs[["chosen", "chosen (new)", "empty", "end first"]].groupby(level=[0, 1])
-seeds.agg(["min", "max"])[seeds.size() > 1].round(2)
+models, rows = {}, {}
+for run in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)]:
+    models[run], rows[run] = measure(LOSSES[run[0]], run[1], seed=0)
+runs = pd.DataFrame(rows, COLUMNS).T
+runs.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The empty answers are luck, the harm is not.** At the high rate the chosen answers of new pairs lose 2 to 9 nats
-# with every seed; the good settings keep them within about one nat. But only one run of DPO + SFT writes empty answers.
-# It harms less than DPO alone, and still harms. So lower the rate first.
+# **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. At the lowest rate
+# some still do. SFT, at twice the rate, passes by these counts, too.
+#
+# **By its loss and its margin, the highest rate is the best DPO run.** The chosen answers that it trained on gained
+# most, too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by nearly 5 nats, which is a
+# hundred times. The run has learned 16 answers by heart and harmed others. Now both answer three new questions, with
+# the changes of the chosen and rejected answers in brackets. **Will you see the damage?**
+
+# %% tags=["nbval-ignore-output"]
+some = new_pairs[4:7]
+print(*some.prompt, sep="\n")
+for rate in (3e-4, 1e-3):
+    texts, _ = write(models["DPO", rate], some.prompt, limit=24)
+    nats = changes(models["DPO", rate], some).T.double().round(decimals=1).tolist()
+    print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Neither knows Rust, but **the bad one repeats itself**, within an answer and between answers. No count shows it.
+#
+# **Which differences are luck?** Each further seed draws its own 16 pairs. Three seeds of everything take minutes, so
+# the next table is a record (`data/build/record_preference_seeds.py`).
+
+# %%
+by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0, 1, 2])
+by_seed.unstack()[["chosen (new)", "empty", "habit first"]].round(2)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely, while
+# the good settings keep them within about one nat. DPO + SFT loses less than DPO alone in each seed, and still loses,
+# so lower the rate before you add another loss. **Its 9 empty answers are luck**: they come from one seed of three.
+#
+# **By *habit first*, DPO removes more** than SFT: 1% to 2% is left with each seed, against 3% to 4%. That matters if
+# you sample; then a few are empty, too, as the probability of an end token at once rose from 1% to 2–7%.
+#
+# If you have good answers, try SFT first all the same, because a step costs half as much. DPO is for people who can
+# only compare, since the better of two answers need not be good.
 #
 # **The test, once**, is for the good settings, with 40 questions about topics that no split above contains.
 
 # %%
-good = [("reference", 0), ("SFT", 6e-4), ("DPO", 3e-4)]
-tested = {run: read_off(models[run], "test") for run in models if run[:2] in good}
-tested = pd.DataFrame(tested, SEEN).T
-failed = tested.loc["DPO"][["habit", "empty"]].max(axis=None)
-course.claim("DPO, each seed: no habit and nothing empty in 40 answers", failed == 0)
+good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO", 3e-4]}
+tested = pd.DataFrame({name: read_off(good[name], "test") for name in good}, SEEN).T
+course.claim("DPO: 40 answers, no habit, none empty", not tested.loc["DPO"][:2].any())
 tested[["habit", "empty"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with either loss and
-# every seed; by the [Wilson interval](glossary.md#wilson-interval) the true share may still be up to 9%. Sixteen pairs
-# are enough, probably because the habit is always the same. A preference that depends on the question needs many more.
+# **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with either loss, and
+# with the two other seeds of the record, too. By the [Wilson interval](glossary.md#wilson-interval), up to 9% may still
+# have it. Sixteen pairs are enough, probably because the habit is always the same. A subtler preference needs more.
 #
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The answers
-# get the space in front that `encode` adds. The reference need not be a second model in memory: if you train a LoRA
-# [adapter](glossary.md#adapter), the reference is the model without it. We do so, at ten times the rate ([lesson
-# 5](05_lora.ipynb)). We compare the losses *after* training, because at the first step even wrong labels give $\log 2$.
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The
+# reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the reference is
+# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare the losses *after*
+# training, because at the first step even wrong labels give $\log 2$.
 
 # %%
 data = pairs[["prompt", "chosen", "rejected"]].copy()
@@ -376,43 +379,42 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **No answer begins with the habit, and none is empty**, with the adapter as loaded from disk. A row of the log is the
-# mean of two steps: `rewards/margins` is $\beta m$, so 0.25 is a margin of 2.5 nats, and `rewards/chosen` is $\beta$
-# times the change of the chosen answers. If it falls below 0, they lose on average. From the second epoch on it speaks
-# of pairs seen before, so pass an `eval_dataset`, too. The first accuracy is low because at step 1 every margin is 0,
-# and TRL counts only larger ones. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
+# mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen
+# answers. Both are of pairs in training, where our bad run looked best. So pass new pairs as `eval_dataset`: if
+# `eval_rewards/chosen` falls below 0, answers that you want became less likely. TRL shuffles, so twins are seldom in
+# one batch. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
 #
 # ## What a real model wrote
 #
-# A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): one seed, SFT
-# to teach the habit, then `DPOTrainer` with an adapter, eight steps on 16 of our pairs. After a rate of 0.0003 all 30
-# validation answers kept the habit; after 0.001 none did. **How do its test answers read before and after?**
+# A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): SFT
+# on 32 first sentences with the habit, then `DPOTrainer` with an adapter, eight steps on 16 of our pairs at a rate
+# chosen by validation. `chosen_nats` is our *chosen (new)*. **How do its test answers read, and is this a bad run?**
 
 # %%
-file = tl.DATA / "answers" / "preferences.jsonl"
-record = pd.read_json(file, lines=True).query("split == 'test'")
-for answers in record.written[:2]:  # before, and after with seed 0
+real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
+real = real.query("split == 'test'").set_axis(["before", "after"])
+for answers in real.written:
     print(*[f"{question}\n  {text}" for question, text in answers.items()], sep="\n")
-record[["rate", "seed", "habit", "empty", "habit_95", "chosen_nats"]]
+real[["habit", "empty", "habit_95", "chosen_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after (95%: up to 9%), and none is empty. The answers can be
-# read, but they are no truer, because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$
-# and the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$,
-# or $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs. Eight steps need far more.
+# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after, and none is empty. The chosen answers of new pairs
+# gained 7 nats, so this run is not a bad one. Its answers can be read, but they are no truer, because such pairs teach
+# a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates of [TRL's
+# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
+# with an adapter, for 1,000 steps of 16 pairs. Our rates are far higher, because we take only eight steps.
 #
 # ## Key ideas
 #
 # - Build pairs so that nothing but what you mean tells the better answer, and test that on pairs kept back.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss and margin can look best where the model is worse. Look at new pairs, let it write, and compare with SFT.
+# - Loss, margin and the answers in training look best in the bad run. See whether chosen answers of *new* pairs fall.
 #
 # ## Further reading
 #
 # - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290).
-# - R. Park et al., [Disentangling Length from Quality in Direct Preference
-#   Optimization](https://arxiv.org/abs/2403.19159).
-# - A. Pal et al., [Smaug: Fixing Failure Modes of Preference Optimisation with
-#   DPO-Positive](https://arxiv.org/abs/2402.13228).
+# - R. Park et al., [Disentangling Length from Quality](https://arxiv.org/abs/2403.19159).
+# - A. Pal et al., [Smaug: Fixing Failure Modes](https://arxiv.org/abs/2402.13228).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -430,7 +432,7 @@ import tlkit as tl
 #
 # - **a** Use the model: all three numbers are good.
 # - **b** Train longer, because the margins still grow.
-# - **c** Let it write, count what was wanted and what was not, and look whether the chosen answers rose.
+# - **c** Let it write and count, and look whether chosen answers that it has not seen became less likely.
 # - **d** Raise the learning rate.
 
 # %%

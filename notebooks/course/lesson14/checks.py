@@ -57,13 +57,13 @@ QUIZ = Quiz(
     {
         "a": "Use the model: all three numbers are good.",
         "b": "Train longer, because the margins still grow.",
-        "c": "Let it write, count what was wanted and what was not, and look whether the chosen answers rose.",
+        "c": "Let it write and count, and look whether chosen answers that it has not seen became less likely.",
         "d": "Raise the learning rate.",
     },
     {
         "a": "no: the damaged run of this lesson had the lowest loss and the widest margin, too.",
         "b": "no: a margin also grows when both answers become less likely, and the damaged run has the widest one.",
-        "c": "yes: the numbers compare two given answers, and only its own text shows what the model writes.",
+        "c": "yes: the numbers are of pairs in training, whose chosen answers rose most in the damaged run.",
         "d": "no: nothing here asks for a higher rate, and too high a rate gives such numbers as well.",
     },
     right="c",

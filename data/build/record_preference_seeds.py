@@ -1,0 +1,51 @@
+"""Record the seeds of lesson 14: each loss and rate with three seeds, by the functions of the lesson's own page.
+
+    python data/build/record_preference_seeds.py data/answers/preference_seeds.csv
+
+The code cells of the lesson run up to the one that defines `measure`; it is called here with the lesson's `LOSSES`.
+A line is one run. The test is read for the two settings that the lesson chose by validation, and only for them. On one
+thread, in about three minutes.
+"""
+
+import sys
+from pathlib import Path
+
+import pandas as pd
+import torch
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT)]
+SETTINGS = {"SFT": (3e-4, 6e-4, 1.2e-3), "DPO": (1e-4, 3e-4, 1e-3), "DPO + SFT": (1e-3,)}
+GOOD, SEEDS = {("SFT", 6e-4), ("DPO", 3e-4)}, 3
+
+
+def lesson() -> dict:
+    """The names of the lesson after the cell that defines `measure`."""
+    names = {}
+    for cell in (ROOT / "notebooks" / "14_preferences.py").read_text(encoding="utf-8").split("# %%")[1:]:
+        head, _, code = cell.partition("\n")
+        if "[markdown]" not in head:
+            exec(compile(code, "14_preferences.py", "exec"), names)  # noqa: S102
+        if "def measure(" in code:
+            return names
+    raise ValueError("the lesson defines no measure")
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    names, rows = lesson(), []
+    for method, rates in SETTINGS.items():
+        for rate in rates:
+            for seed in range(SEEDS):
+                model, numbers = names["measure"](names["LOSSES"][method], rate, seed)
+                row = {"method": method, "rate": rate, "seed": seed} | dict(zip(names["COLUMNS"], numbers, strict=True))
+                if (method, rate) in GOOD:
+                    row["test habit"], row["test empty"], *_ = names["read_off"](model, "test")
+                rows.append(row)
+                print(row, flush=True)
+    table = pd.DataFrame(rows).astype({"habit": int, "empty": int, "test habit": "Int64", "test empty": "Int64"})
+    table.round(4).to_csv(sys.argv[1], index=False, lineterminator="\n")
+
+
+if __name__ == "__main__":
+    main()
