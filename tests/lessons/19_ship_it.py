@@ -4,7 +4,6 @@ import re
 import pytest
 from scipy.stats import chi2, ncx2
 
-from course.lesson19 import desk as training
 from course.lesson19.service import answers as listening
 
 assert len(held_out) == 75 and right == 69 and score.startswith("69 of 75, 92%") and "84% to 96%" in score
@@ -17,7 +16,7 @@ spaced = tokenizer(
 )
 first = loaded(**spaced).logits[:, -1].argmax(-1)
 assert (first == tokenizer.eos_token_id).sum() >= 55
-assert len(broken) == 20 and set(broken) == {""} and run.returncode == 1
+assert broken == {""} and run.returncode == 1
 assert (release.answer == release.desk).sum() == 18
 
 # The plan of the test: never more false alarms than said, and k + 1 would have more.
@@ -41,7 +40,7 @@ assert all(len(log) == 75 and list(log.question) for log in logs.values())
 assert {"every_start", "new_model"} <= set(re.findall(r"def test_(every_start|new_model)", tests))
 
 # The two `if`s on the same questions, and how the new form changes both; then with the other signs of code.
-marks = {}
+marks, CODE = {}, sign
 for week, log in logs.items():
     for sign in ("`", CODE):
         by_model, by_rule, desks = log.desk.to_numpy(), rule(log.question, sign), held_out.desk.to_numpy()
@@ -52,28 +51,19 @@ assert marks["new-form", "`"][:4] == (59, 43, 0, 16) and marks["new-form", "`"][
 assert marks["new-form", CODE][:4] == (59, 64, 7, 2) and round(marks["new-form", CODE][4], 2) == 0.18
 assert hits == {"release": [69, 66], "new-form": [59, 64]}
 
-# The model repaired, with no backticks in its second epoch: 66 and 64 here. Another order of sums may move an answer
-# or two of 75, so it is "about 65" within three; without the repair there are ten between the two.
-encoded, steps = training._encoded, iter(range(60))
-training._encoded = lambda tokenizer, rows: encoded(
-    tokenizer, rows if next(steps) < 30 else rows.assign(question=rows.question.str.replace("`", ""))
-)
-mended, _ = desk_adapter(tokenizer)
-training._encoded = encoded
-for asked in (held_out.question, stripped):
-    assert 62 <= (held_out.desk == answers(mended, asked)).sum() <= 68
-
 assert counts.sum().tolist() == [75, 75] and "unknown" not in counts.index
 assert (counts["new-form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
 assert 0.2 < chi2_contingency(counts).pvalue < 0.3
-for n, share in ((75, 0.13), (250, 0.57), (380, 0.80)):
+for n, share in ((75, 0.13), (380, 0.80)):
     shift = chi2_contingency(counts * n / 75).statistic
     assert abs(ncx2.sf(chi2.ppf(0.99, 2), 2, shift) - share) < 0.01
 
 # Fewer bits: half the bytes, and less than a third; rounding may move an answer that was nearly another.
-fp32, bf16, four_bits = measured
-assert fp32[0] / bf16[0] == pytest.approx(2, rel=0.01) and four_bits[0] < fp32[0] / 3 and fp32[2:] == [0, 69]
-assert all(changed <= 4 and abs(right_now - 69) <= changed for *_, changed, right_now in measured)
+megabytes = [row["MB of weights"] for row in rows]
+assert [round(size, 1) for size in megabytes] == [16.1, 8.1, 4.8] and rows[0]["changed"] == 0
+assert all(row["changed"] <= 4 and abs(row["right"] - 69) <= row["changed"] for row in rows)
+packed = sum(p.numel() for name, p in loaded.named_parameters() if name.endswith("proj.weight"))
+assert round(packed / 64 * 4 / 1e6, 1) == 0.2  # a scale of 4 bytes for each 64 weights
 
 # SmolLM2 by llama.cpp, recorded: its fields, beside those of lesson 12's rule on the same reports.
 labels = pd.read_json(tl.DATA / "tickets/validation.jsonl", lines=True).set_index("id").loc[trial.id]
@@ -87,13 +77,10 @@ def fields(texts):
     return np.array([[answer.get(name, ...) == label[name] for name in label] for answer, label in rows])
 
 
-merged, quantized, unsaid = (fields(trial[way]) for way in ("f16", "Q4_K_M", "f16, no system message"))
+merged, quantized = (fields(trial[way]) for way in ("f16", "Q4_K_M"))
 assert (merged.sum(), quantized.sum(), fields(map(json.dumps, map(there["rule"], labels.prompt))).sum()) == (41, 33, 62)
 lost, won = (merged & ~quantized).sum(1), (quantized & ~merged).sum()  # each in another report
 assert lost.max() == 1 and (lost.sum(), won) == (8, 0) and round(binomtest(8, 8).pvalue, 3) == 0.008
-lost, won = (merged & ~unsaid).sum(), (unsaid & ~merged).sum()
-assert (lost, won) == (10, 4) and round(binomtest(won, lost + won).pvalue, 2) == 0.18
-assert 6 < 8 * 105_453_920 / 134_515_008 < 6.5  # bytes of the file, in data/tickets/README.md, and parameters
 assert [(trial[way] == trial.transformers).sum() for way in trial.columns[2:]] == [24, 4, 6]
 
 card = ModelCard.load(work / "desk" / "README.md")
