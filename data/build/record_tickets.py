@@ -6,7 +6,8 @@ Plain transformers and peft, fp32, on the first CUDA card; where there is none, 
 by the loss on validation reports (split "validation"); after that each run answers the 96 test reports once, greedily.
 `answers.csv` gets a row for each answer as it was written, `runs.csv` one for each run; seconds without a card are
 those that one processor was busy, so a shared machine does not change them. Runs that are in the files already are not
-made again; a pattern chooses runs by name, so that several processes, each with a folder, can share the work.
+made again; a pattern chooses runs by name, so that several processes, each with a folder, can share the work. The
+adapter of one run, KEPT, is saved in data/tickets/adapter, in bf16, and answers as it was saved.
 """
 
 import csv
@@ -78,6 +79,8 @@ CHOSEN = {("lora", 72): 2e-3, ("full", 72): 2e-4, ("last_layers", 72): 8e-4, ("q
 CHOSEN |= {("lora", 288): 1e-3, ("full", 288): 1e-4}
 for (method, steps), rate in CHOSEN.items():
     RUNS += [Run(method, 285, steps, rate, seed, True) for seed in range(3)]
+KEPT = Run("lora", 285, 288, CHOSEN["lora", 288], 0, True, ("validation", "test"))
+RUNS.append(KEPT)
 for examples in (10, 30, 100):
     RUNS += [Run("lora", examples, 72, CHOSEN["lora", 72], seed, True) for seed in range(3)]
 
@@ -280,6 +283,15 @@ def clock() -> float:
     return time.perf_counter()
 
 
+def keep(model) -> None:
+    """Save the adapter, rounded to bf16 in the file and in the model."""
+    rounded = {name: tensor.bfloat16() for name, tensor in model.state_dict().items() if "lora_" in name}
+    model.load_state_dict(rounded, strict=False)
+    model.peft_config["default"].base_model_name_or_path = "HuggingFaceTB/SmolLM2-135M-Instruct"
+    model.save_pretrained(DATA / "tickets" / "adapter", state_dict=rounded)
+    (DATA / "tickets" / "adapter" / "README.md").unlink()  # an empty form; the datasheet says what it is
+
+
 def rows_of(path: Path) -> list[dict]:
     return list(csv.DictReader(path.open(encoding="utf-8"))) if path.exists() else []
 
@@ -304,6 +316,8 @@ def record(folder: str, output: Path, run: Run) -> None:
     if run.steps:
         losses = tune(model, tokenizer, run)
     trained = clock() - started
+    if run == KEPT and DEVICE == "cpu":
+        keep(model)
     row = run._asdict() | {"renamed": int(run.renamed), "asked": " ".join(run.asked)}
     device = torch.cuda.get_device_name() if DEVICE == "cuda" else "one core"
     row = {"run": run.name, **row, "device": device, "train_seconds": round(trained, 1)}
