@@ -5,13 +5,13 @@
 #
 # People report problems with Rust crates in their own words, and a program needs four things from each report: crate,
 # version, operating system and kind of problem. You will get them with a rule, by asking a model, by showing it
-# examples, and by fine-tuning it. None is good enough alone, but together they are useful. At the end they all read a
-# new report, one of them a model that you have tuned, saved and loaded again.
+# examples, and by fine-tuning it. None is good enough alone. At the end a rule and a tuned model read new reports
+# together, and mark the few fields that a person has to look at.
 #
 # **You will be able to**
 #
-# - measure structured answers field by field, with an interval;
-# - tune a published model for your task with peft and TRL, save it, and know which errors it leaves;
+# - measure structured answers field by field, and say how sure a difference is;
+# - tune a published model with peft and TRL, save its adapter, load another, and learn from the errors;
 # - decide from numbers between a prompt, a rule and fine-tuning, and combine them.
 #
 # **You need** [lesson 11](11_your_data.ipynb) (labels and the chat template), [lesson 5](05_lora.ipynb) (LoRA) and the
@@ -30,11 +30,9 @@ import warnings
 import datasets
 import matplotlib.pyplot as plt
 import pandas as pd
-import torch
-from peft import AutoPeftModelForCausalLM, LoraConfig
+from peft import LoraConfig
 from scipy.stats import binomtest
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers.trainer_callback import PrinterCallback
+from transformers import AutoModelForCausalLM, AutoTokenizer, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
 import course
@@ -43,17 +41,18 @@ import tlkit as tl
 tl.setup()
 warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 datasets.disable_progress_bars()
-folder, names = tl.DATA / "tickets", ("train", "validation", "test")
-splits = {name: pd.read_json(folder / f"{name}.jsonl", lines=True) for name in names}
-train, validation, test = (reports.set_index("id") for reports in splits.values())
-print(*train.loc[["w06/t107", "w03/t088"]].iloc[:, 1:].stack(), sep="\n\n")
+folder, splits = tl.DATA / "tickets", {}
+for name in ("train", "validation", "test"):
+    splits[name] = pd.read_json(folder / f"{name}.jsonl", lines=True).set_index("id")
+train, validation, test = splits.values()
+print(train.prompt["w06/t107"], train.completion["w06/t107"], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The reports were written for this course: 285 for training, 74 for validation and 96 for the test.
 # `data/tickets/README.md` says how, and what each label means. No writer and no crate is in two of these splits, as
-# next month's reports will be by other people about other crates. The first report above names three version numbers,
-# of which only one is the answer, and no operating system, so `system` is `null`. The kind is one of six, which a
-# person has to judge: crash, wrong result, compile error, slow, documentation, or feature request.
+# next month's reports will be by other people about other crates. The report above names three version numbers, of
+# which only one is the answer, and no operating system, so `system` is `null`. The kind is one of six, which a person
+# has to judge: crash, wrong result, compile error, slow, documentation, or feature request.
 #
 # ## Measure first
 #
@@ -67,35 +66,34 @@ FIELDS = ["crate", "version", "system", "kind"]
 MARKS = ["valid", *FIELDS, "exact"]
 
 
-# The JSON object that a text is; an empty one if it is none.
 def parse(text):
+    """Read a text as a JSON object; {} if it is none."""
     try:
-        answer = json.loads(text)
-    except json.JSONDecodeError:
+        return dict(json.loads(text))
+    except (TypeError, ValueError):
         return {}
-    return answer if isinstance(answer, dict) else {}
 
 
-def score(answer, completion):
-    label = json.loads(completion)
-    right = [field in answer and answer[field] == label[field] for field in FIELDS]
-    return [all(field in answer for field in FIELDS), *right, all(right)]
-
-
-# A row of marks for each report.
 def scores(answers, reports):
-    return pd.DataFrame(map(score, answers, reports.completion), reports.index, MARKS)
+    """Mark each answer: valid, each field right, all four right."""
+    rows = []
+    for answer, completion in zip(answers, reports.completion, strict=True):
+        label = json.loads(completion)
+        right = [field in answer and answer[field] == label[field] for field in FIELDS]
+        rows.append([all(field in answer for field in FIELDS), *right, all(right)])
+    return pd.DataFrame(rows, reports.index, MARKS)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A rule, before any model
 #
-# Anything learned has to beat an hour of plain code, written with the training reports on the screen: the version is
-# the first number with a dot in it, the crate the word before a version, the system one of a list of names, and the
-# kind follows from words such as *panic*. **Which field will it get right most often, and how far will that fall on the
-# test?**
+# Anything learned has to beat an hour of plain code, written with the training reports on the screen. The version is a
+# number with a dot in it, the system one of a few names, and the kind follows from words such as *panic*. And a team
+# knows its own crates, so the rule has a list of them, takes a crate that stands before a version if there is one, and
+# then that version. **Which field will it get right most often, and how far will that fall on the test?**
 
 # %%
+LISTED = {json.loads(label)["crate"] for label in pd.concat(splits).completion}
 VERSION = re.compile(r"\d+\.\d[\w.-]*\w|\d+\.\d")
 CRATE = re.compile(rf"\b([a-z][\w-]+)[`\"]?[ =:(-]*v?\"?({VERSION.pattern})", re.I)
 NAMES = r"Windows|macOS|Linux|Ubuntu|Debian|Fedora|Alpine|Android|iOS|[A-Z]\w*BSD|NixOS"
@@ -108,49 +106,26 @@ KINDS = {
     "feature request": r"please|would like|could|wish|feature|want"}  # fmt: skip
 
 
-# The first that is found of each field, if there is any.
 def rule(report):
-    crates = [word for word, _ in CRATE.findall(report.lower())]
-    kinds = [k for k in KINDS if re.search(KINDS[k], report, re.I)] + ["wrong result"]
-    found = (crates, VERSION.findall(report), SYSTEM.findall(report), kinds)
-    return {f: few[0] if few else None for f, few in zip(FIELDS, found, strict=True)}
+    """Read the four fields by patterns and the list of crates."""
+    pairs = CRATE.findall(report.lower())  # each a word and the version behind it
+    words = [word for word, _ in pairs] + re.findall(r"[a-z][\w-]*", report.lower())
+    crate = next((word for word in words if word in LISTED), None)
+    versions = [version for word, version in pairs if word == crate]
+    version = next(iter(versions + VERSION.findall(report)), None)
+    system = next(iter(SYSTEM.findall(report)), None)
+    kind = next((k for k in KINDS if re.search(KINDS[k], report, re.I)), "wrong result")
+    return {"crate": crate, "version": version, "system": system, "kind": kind}
 
 
-def table(find):
-    marks = {name: scores(map(find, s.prompt), s).mean() for name, s in splits.items()}
-    return pd.DataFrame(marks).round(2).T
-
-
-table(rule)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The version falls from 79 to 55%, and all four fields from 24 to 12%, though the kind, which hangs on ordinary words,
-# stays at 58%. New writers alone are not the reason: validation has new ones, and there it gets 30%. The test is
-# harder for it, as 68% of its reports have two different numbers with a dot, against 46% in training, and only 5 of its
-# 59 systems occur in training.
-#
-# But a team knows its own crates. So a second rule takes only crates on a list, first one that stands before a version,
-# and then that version. **Which fields will gain, and how much?**
-
-# %%
-LISTED = {json.loads(label)["crate"] for label in pd.concat(splits).completion}
-
-
-def rule_with_list(report):
-    answer, pairs = rule(report), CRATE.findall(report.lower())
-    words = [*dict(pairs), *re.findall(r"[a-z][\w-]*", report.lower())]
-    crate = next((word for word in words if word in LISTED), answer["crate"])
-    version = dict(reversed(pairs)).get(crate, answer["version"])  # the first
-    return answer | {"crate": crate, "version": version}
-
-
-table(rule_with_list)
+by_split = {name: scores(map(rule, s.prompt), s).mean() for name, s in splits.items()}
+pd.DataFrame(by_split).round(2).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On the test the crate rises from 42 to 96%, the version from 55 to 75%, and all four fields from 12 to 30%. That is
-# optimistic, because our list holds the 91 crates of all three splits: the right one is always on it, and few others.
-# With 107 more names, some of them ordinary words (`which`, `bytes`), 86% of the crates and 29% of the reports are
-# right. A rule costs nothing, so **30% is the number to beat**.
+# With its list, the rule nearly always finds the crate. (Our list holds exactly the 91 crates of the data; with 107
+# more names the rule has one test report less.) On the test it finds fewer versions and systems, because more reports
+# name a second version, and because most systems are new. So all four fields are right in 30% of the test. A rule costs
+# nothing, so **30% is the number to beat**.
 #
 # ## Ask the model
 #
@@ -161,18 +136,14 @@ table(rule_with_list)
 
 # %%
 path = tl.fetched_folder("smollm2-135m-instruct")  # or the hub id of one you fetched
-print("SmolLM2 is", "here" if path else "not here: only recorded runs are shown")
 if path:
     tokenizer = AutoTokenizer.from_pretrained(path, padding_side="left")
-    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+    model = AutoModelForCausalLM.from_pretrained(path, dtype="float32")
 
 
-def conversation(report, task, examples=()):
-    messages = [{"role": "system", "content": task}]
-    for example in examples:
-        messages.append({"role": "user", "content": example.prompt})
-        messages.append({"role": "assistant", "content": example.completion})
-    return [*messages, {"role": "user", "content": report}]
+def conversation(report, task, shown=()):
+    user = {"role": "user", "content": report}
+    return [{"role": "system", "content": task}, *shown, user]
 
 
 def write(model, conversations, limit=48):
@@ -183,25 +154,27 @@ def write(model, conversations, limit=48):
     return tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
 
 
-runs = pd.read_csv(folder / "runs/runs.csv")
 recorded = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
-recorded = recorded.merge(runs, on="run").merge(pd.concat(splits), on="id")
+recorded = recorded.merge(pd.read_csv(folder / "runs/runs.csv"), on="run")
+recorded = recorded.merge(pd.concat(splits.values()), on="id").set_index("id")
 recorded[MARKS] = scores(recorded.answer.map(parse), recorded)
 
 # %% tags=["nbval-ignore-output"]
 TASK = ("Answer with JSON: crate, version, system (the operating system), kind (crash, "
         "wrong result, compile error, slow, documentation, feature request). "
         "null if not given.")  # fmt: skip
-examples = list(train.filter(regex="t074|t161|t049", axis=0).itertuples())
-report = test.prompt.iloc[0]
+shown, report = [], test.prompt.iloc[0]
+for name in ("w01/t074", "w01/t161", "w01/t049"):
+    shown.append({"role": "user", "content": train.prompt[name]})
+    shown.append({"role": "assistant", "content": train.completion[name]})
+asked = [conversation(report, TASK), conversation(report, TASK, shown)]
 if path:
-    asked = [conversation(report, TASK), conversation(report, TASK, examples)]
-    print(*(e.completion for e in examples), report, *write(model, asked), sep="\n\n")
+    print(report, shown[-1]["content"], *write(model, asked), sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the instruction alone the model chats about the report. With three training reports as examples it answers in
-# their form, but copies version, system and kind from the third one, and no value is about this report. The recorded
-# answers to the whole test, with up to five examples, in percent:
+# their form, but crate and kind are those of the last example, printed here, and version and system those of another
+# one. The recorded answers to the whole test, with up to five examples, in percent:
 
 # %%
 prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].mean()
@@ -217,23 +190,24 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 # message, the report, and the answer. TRL's `SFTTrainer` does what you wrote by hand in [lesson
 # 11](11_your_data.ipynb): it applies the chat template, builds labels with -100 everywhere but in the answer, and pads.
 #
-# To keep the live run short, we train on the 48 shortest reports, in 24 steps of two at a high rate, with
+# Your run is short, so that you can watch it: the 48 shortest reports in 24 steps of two, with
 # [adapters](glossary.md#adapter) in the upper 15 of the 30 blocks only, below which backpropagation stops ([lesson
-# 7](07_freezing.ipynb)).
+# 7](07_freezing.ipynb)). The comments say what to write for a long run.
 
 # %%
 TUNED = "Bug report to JSON."
-shortest = train.loc[train.prompt.str.len().sort_values().index[:48]]
-prompts = [conversation(text, TUNED) for text in shortest.prompt]
-completions = [[{"role": "assistant", "content": text}] for text in shortest.completion]
+reports = train.loc[train.prompt.str.len().sort_values().index[:48]]  # or all: train
+prompts = [conversation(text, TUNED) for text in reports.prompt]
+completions = [[{"role": "assistant", "content": text}] for text in reports.completion]
 rows = datasets.Dataset.from_dict({"prompt": prompts, "completion": completions})
-adapter = tempfile.mkdtemp()  # or a folder of yours, to keep what is trained
-# On a GPU leave out use_cpu, bf16 and gradient_checkpointing.
-arguments = SFTConfig(adapter, per_device_train_batch_size=2, max_steps=24,
+# Name a folder of yours instead of mkdtemp() to keep what is trained. On a GPU leave
+# out use_cpu, bf16 and gradient_checkpointing. For the long run write a batch of 8, 288
+# steps, rate 1e-3 and 29 steps of warmup; r=16, lora_alpha=32, and as target_modules
+# "all-linear" instead of the linear layers of blocks 15 to 29.
+arguments = SFTConfig(tempfile.mkdtemp(), per_device_train_batch_size=2, max_steps=24,
     learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=2, logging_steps=1,
     save_strategy="no", report_to="none", disable_tqdm=True, use_cpu=True, bf16=False,
     gradient_checkpointing=False)  # fmt: skip
-# Every linear layer of blocks 15 to 29.
 lora = LoraConfig(r=8, lora_alpha=16, target_modules=r".*layers\.(1[5-9]|2\d)\..*_proj")
 if path:
     options = {"processing_class": tokenizer, "peft_config": lora}
@@ -241,146 +215,163 @@ if path:
     trainer.remove_callback(PrinterCallback)
     batch = trainer.data_collator([trainer.train_dataset[0]])
     print("learned:", tokenizer.decode(batch["labels"][batch["labels"] != -100]))
-
-# %%
-if path:
     trainer.train()
     trainer.save_model()  # the adapter alone, without the base model
     print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:24:4].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loss falls to a tenth. Now the model answers 24 validation reports of all lengths. **Which of the four fields will
-# it have learned, and does it beat the first rule?**
+# The loss falls to a tenth. Now the model answers 24 validation reports. As the rule nearly always finds the crate, its
+# crate replaces the model's. **Does the model beat the rule now?**
+
 
 # %% tags=["nbval-ignore-output", "live"]
+def with_list(text, report):
+    """Read the model's answer, and put in the rule's crate."""
+    return parse(text) | {"crate": rule(report)["crate"]}
+
+
 some = validation.iloc[::3][:24]
-print("rule:", scores(map(rule, some.prompt), some).mean().round(2).to_dict())
+asked = [conversation(report, TUNED) for report in some.prompt]
+right = {"rule": scores(map(rule, some.prompt), some).sum()}
 if path:
-    texts = write(trainer.model.eval(), [conversation(r, TUNED) for r in some.prompt])
-    print("tuned:", scores(map(parse, texts), some).mean().round(2).to_dict())
+    texts = write(trainer.model.eval(), asked)
     print(*texts[:3], sep="\n")
+    right["yours"] = scores(map(with_list, texts, some.prompt), some).sum()
+pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# In the run stored here, it has learned to write JSON and to copy some of the values, most often the version. It has 2
-# of the 24 reports right and the rule 5, so 48 short reports and a minute are not enough.
+# It does not. In the run stored here your adapter has learned to write JSON and to copy some values, but 3 of the 24
+# reports are right, and 9 of the rule's. A minute on 48 short reports is not enough.
 #
-# ## Longer runs, on the whole test
+# ## A longer run, in your hands
 #
-# In the recorded runs the adapters sit in all 30 blocks, with rank 16, and the model reads the 285 reports twice, in 72
-# steps of eight, or eight times, in 288. In half of the readings another crate, version and system are put into report
-# and answer (*data augmentation*), so that the model has to copy instead of remembering. `full` trains all parameters.
-# Rates were chosen on validation reports, and each row is the mean of three seeds. **Will 72 steps of LoRA beat the
-# rule with the list?**
+# The course brings an adapter of the long run: `data/build/record_tickets.py` trained it on all 285 reports, read eight
+# times, in 74 minutes on one core. In half of the readings its `renamed` puts another crate, version and system into
+# report and answer (*data augmentation*), so that the model has to copy instead of remembering. peft keeps several
+# adapters on one base model, so load this one beside yours. **How many of the 24 will be right now?**
+
+# %% tags=["nbval-ignore-output", "longer"]
+read = recorded.query("split == 'validation' and steps == 288 and device == 'one core'")
+if path:
+    trainer.model.load_adapter(folder / "adapter", "longer")
+    trainer.model.set_adapter("longer")
+texts = write(trainer.model, asked) if path else read.answer[some.index]
+right["longer"] = scores(map(with_list, texts, some.prompt), some).sum()
+pd.DataFrame(right).T
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# Now the model wins, by 15 to 9. But 24 reports are few, and one run may be lucky. So three seeds of each method
+# answered the 96 reports of the test, here with the crates as the model wrote them. Rates were chosen on validation
+# reports. **Will 72 steps of LoRA, in which each report is read twice, already reach 30%?**
 
 # %%
 tuned = recorded.query("split == 'test' and steps > 0 and device != 'one core'")
 tuned = tuned.assign(way=tuned.method + " " + tuned.steps.astype(str))
-ways = {f.__name__: scores(map(f, test.prompt), test) for f in (rule, rule_with_list)}
-of_way = tuned.query("examples == 285").groupby(["way", "id"])[MARKS].mean()
-ways |= {way: of_way.loc[way] for way in ("lora 72", "full 72", "lora 288", "full 288")}
-pd.DataFrame({w: 100 * marks.mean() for w, marks in ways.items()}).T.round().astype(int)
+final = tuned[tuned.examples == 285]
+(100 * final.groupby("way", sort=False)[MARKS].mean()).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four in only 32%, because one wrong
-# field spoils an answer. That is far above the first rule and level with the second. With four times as many steps, at
-# half the rate, it is 44%, and the kind, which cannot be copied, is right in 83%. Training all parameters helps only the kind, after 72 steps.
-# On one core 72 steps take 23 minutes. (`runs.csv` also has `qlora`, 32% after 72 steps, and the upper eight
-# blocks alone, 12%. All of these became worse at general text, `full` least.)
+# field spoils an answer. That is about as good as the rule, without its list. With four times as many steps it is 44%,
+# and the kind, which cannot be copied, is right in 83%.
+#
+# Training all parameters (`full`) helps only the kind, after 72 steps. Quantized to 4 bits (`qlora`) nothing is lost,
+# while the upper eight blocks alone (`last_layers`) learn too little. All of these became worse at general text, `full`
+# least.
 #
 # ## How many examples?
 #
 # LoRA was also trained with 72 steps on 10, 30 and 100 reports, which each seed draws anew.
 
 # %%
-fewer = tuned.query("way == 'lora 72'").groupby(["examples", "seed"]).exact.mean()
-(100 * fewer.groupby("examples").agg(["mean", "min", "max"])).round().astype(int)
+tuned[tuned.way == "lora 72"].pivot_table("exact", "examples", "seed").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Ten reports, read 36 times over, teach the form, but only 3% are right in all fields. With thirty it is 12%, with a
-# hundred 28%. From there to 285 it gains 4 points, within the spread of the seeds.
+# Ten reports, read 36 times over, teach the form, but hardly more. Thirty give 12%, a hundred 28%. From there to 285
+# reports the gain is within the spread of the seeds.
 #
 # ## Read the errors
 #
-# Wrong answers say what to do next. These are by `lora` after 288 steps, on validation reports, because whoever reads
-# the errors of the test will soon tune for them. **In each of these four, is a value copied from the wrong place,
-# changed while copying, or misjudged?**
+# Wrong answers say what to do next. We read those of the longer adapter, with the rule's crates, on validation reports,
+# because whoever reads the errors of the test will soon tune for them. Four reports were called `slow` and are not.
+# **What do they have in common?**
 
 # %%
-read = recorded.query("split == 'validation' and steps == 288 and rate == 0.001")
-for ticket in read[read.id.str.contains("t289|t314|t341|t288")].itertuples():
-    print(f"{ticket.prompt}\nanswer: {ticket.answer}\nlabel:  {ticket.completion}\n")
-print("wrong, of 74:", (~read[MARKS]).sum().to_dict())
-print("instead of the crate:", *read[~read.crate].answer.map(parse).str["crate"])
+answers = list(map(with_list, read.answer, read.prompt))
+right, values = scores(answers, read), pd.DataFrame(answers, read.index)
+print("wrong, of 74:", (~right[FIELDS]).sum().to_dict())
+print("copied wrongly:", *values.version[~right.version], *values.system[~right.system])
+print("", *read.prompt[(values.kind == "slow") & ~right.kind], sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `pls` and *Regression* come from the wrong place, `Orcana` from the screen reader *Orca* and changed on the way, and
-# the kinds of the first and third report are misjudged. Of the 34 wrong answers 21 have a wrong crate, and in 14 of
-# these the model took a word that stands before it. The list will mend these, but not the 15 wrong kinds.
+# Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with a number of seconds,
+# minutes, bytes or times are `slow`, so the model has learned a short cut. Hence we would add training reports that
+# name an amount and complain of something else.
+#
+# Most wrong fields are kinds. The others were copied from a wrong place (`10k`, `0.1.45`), or changed on the way
+# (`Orcana`, from the screen reader *Orca*). In 6 of these 9 the rule has the right value.
 #
 # ## Put them together
 #
-# Code can see that a crate is not on the list, and take that of the rule instead. And the rule is a second reader,
-# which errs in other ways. **If model and rule agree on a field, how often is it right?** We ask this of the test, with
-# `lora` after 288 steps.
-
+# So let the rule be a second reader: a person looks only at the fields on which model and rule differ, and sets them
+# right (`+ look`). To be fair, the rule alone gets a person as well, who types the kind of each report (`+ kind`), or
+# system and kind, because these help it most. **How much work does the model save?**
 
 # %%
-# The answer with a crate of the list, and on which fields the rule agrees.
-def compare(answer, report):
-    other = rule_with_list(report)
-    crate = {} if answer.get("crate") in LISTED else {"crate": other["crate"]}
-    return answer | crate, {f: answer.get(f) == other[f] for f in FIELDS}
-
-
-final = tuned.query("way == 'lora 288'")
-forms, agree = zip(*map(compare, final.answer.map(parse), final.prompt), strict=True)
-mended, agree = scores(forms, final), pd.DataFrame(agree, final.index)
-ways["lora 288 with list"] = mended.groupby(final.id).mean()
-right = mended[FIELDS].astype(float)
-corrected = right.where(agree, 1).all(axis=1)  # a person sets right where they differ
-print(f"with the list {mended.exact.mean():.0%}, and a person {corrected.mean():.0%}")
-parts = {"agree": agree, "right then": right.where(agree), "else": right.where(~agree)}
-share = pd.DataFrame({name: part.mean() for name, part in parts.items()})
-share.loc["all"] = [part.stack().mean() for part in parts.values()]
-(100 * share).round().astype(int)
+by_rule = scores(map(rule, test.prompt), test)
+ways = {"rule": by_rule.exact}  # what a person types is right, so the rest has to be
+ways["rule + kind"] = by_rule[["crate", "version", "system"]].all(axis=1)
+ways["rule + system, kind"] = by_rule[["crate", "version"]].all(axis=1)
+typed = {"rule": 0, "rule + kind": 1, "rule + system, kind": 2}
+for way in ("lora 72", "lora 288"):
+    given = final[final.way == way]  # answers of three seeds
+    answers = pd.DataFrame(map(with_list, given.answer, given.prompt), given.index)
+    others = pd.DataFrame(map(rule, given.prompt), given.index)
+    differ = answers[FIELDS].fillna("") != others.fillna("")
+    right = scores(map(with_list, given.answer, given.prompt), given)
+    ways[way], typed[way] = right.exact.groupby("id").mean(), 0
+    ways[f"{way} + look"] = (right[FIELDS] | differ).all(axis=1).groupby("id").mean()
+    typed[f"{way} + look"] = differ.sum(axis=1).mean()
+ways = pd.DataFrame(ways)
+pd.DataFrame({"right, %": 100 * ways.mean(), "fields typed": typed}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The list lifts exact match from 44 to 51%. Model and rule agree on 66% of the fields, and of these 91% are right. If a
-# person sets right the others, 1.4 in each report, 82% of the reports are right. If a person types system and kind
-# beside the rule's values, 75% are, so the model saves work. The 7 points may be chance.
+# About half. With 1.1 fields of each report set by a person, model and rule end with 79% of the reports right. The rule
+# alone needs two fields for 75%, and with one it reaches 47%. Where a person looks, 72 steps do nearly as well as 288.
+# Where nobody does, longer tuning pays: 49 against 39%.
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
-# replacement, 4,000 times. Two intervals may err twice, so each gets half of the 5%
+# replacement, 4,000 times. Three intervals may err three times, so each gets a third of the 5%
 # ([Bonferroni](glossary.md#bonferroni-correction)).
 
 # %%
-for way in ("lora 72", "lora 288 with list"):
-    gap = 100 * (ways[way].exact - ways["rule_with_list"].exact)
+lows = {}
+pairs = {"lora 72": "rule", "lora 288": "rule", "lora 288 + look": "rule + kind"}
+for one, other in pairs.items():
+    gap = 100 * (ways[one] - ways[other])
     draws = [gap.sample(96, replace=True, random_state=n).mean() for n in range(4000)]
-    low, high = pd.Series(draws).quantile([0.0125, 0.9875])
-    print(f"{way} - rule_with_list: {gap.mean():.1f} points ({low:.1f} to {high:.1f})")
-course.claim("With the same list of crates, the model beats the rule", low > 0)
+    lows[one], high = pd.Series(draws).quantile([0.05 / 6, 1 - 0.05 / 6])
+    print(f"{one} - {other}: {gap.mean():.0f} points ({lows[one]:.0f} to {high:.0f})")
+course.claim("After 288 steps the model beats the rule", lows["lora 288"] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA's lead of 19 points over the first rule shrinks to 2 over the rule with the list, which may be nothing. After 288
-# steps, and with the same list, it leads by 20, also if whole writers are drawn, whose reports are alike.
+# After 72 steps the lead over the rule may be chance. After 288 it is not, and with one field typed it is larger.
 #
 # The chart shows what a report costs on one core, in batches of 24, and in grey the [Wilson
 # interval](glossary.md#wilson-interval): how far a share may be off because only 96 reports were tested.
 
 # %% slideshow={"slide_type": "subslide"}
 cost = recorded[recorded.device == "one core"].groupby("method").answer_seconds.mean()
+shares = pd.concat([prompted.exact, ways[["rule", "lora 72", "lora 288"]].mean()])
 figure, axes = plt.subplots(figsize=(7, 3.6))
-for way in ("rule", "rule_with_list", "lora 72", "lora 288 with list", *prompted.index):
-    share = prompted.exact[way] if way in prompted.index else ways[way].exact.mean()
-    at = cost["lora"] if "lora" in way else cost.get(way, 0)  # a rule: nearly nothing
-    limits = binomtest(round(96 * share), 96).proportion_ci(method="wilson")
-    axes.vlines(at, 100 * limits.low, 100 * limits.high, color="lightgrey")
-    axes.scatter(at, 100 * share)
-    axes.annotate(f"  {way}", (at, 100 * share), rotation=20, fontsize=9)
-axes.set(xlim=(-0.1, 5.9), xlabel="processor seconds a report", ylabel="exact match, %")
+axes.set(xlim=(-0.1, 5.9), xlabel="processor seconds a report", ylabel="exact match")
 axes.set_title("Tuned: half the time of three examples, and far more right")
-plt.show()
+for way, share in shares.items():
+    seconds = cost["lora"] if "lora" in way else cost.get(way, 0)  # 0: the rule
+    limits = binomtest(round(96 * share), 96).proportion_ci(method="wilson")
+    axes.vlines(seconds, limits.low, limits.high, color="lightgrey")
+    axes.scatter(seconds, share)
+    axes.annotate(f"  {way}", (seconds, share), rotation=45, fontsize=9)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A report takes the tuned model 1.8 seconds, and three examples in the prompt 3.7, because the model reads them again
@@ -389,45 +380,47 @@ plt.show()
 #
 # ## Prompt, tune, or neither?
 #
-# Here long tuning is worth it, beside the rule. We would ship a form that the model fills in and a person confirms.
+# Here tuning is worth it if many such reports come: it takes 74 minutes of one core, once, and halves what a person
+# types. It does not replace the person, without whom half of the reports would be wrong.
 #
 # - **Prompt first**, with the largest model you may use. It needs labels only for a test set. Each request carries its
 #   examples (here 414 tokens instead of 122), unless the server keeps a common beginning (*prefix caching*).
-# - **Write a rule** where a field has a fixed form, or you have a list of its values.
+# - **Write a rule** where a field has a fixed form, or you have a list of its values. Keep it when you tune.
 # - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
-#   too slow or not allowed to leave the house. Keep the rule beside it.
+#   too slow or not allowed to leave the house.
 # - **Do neither** while two people who label the same reports disagree. Then the task is not defined yet.
 #
-# ## Your model, your report
+# ## Use it
 #
-# Your adapter is saved: 5 MB beside the base model. Load both, and let every way read one report. Its crate is in none
-# of ours, so we put it on the list. **Which fields will a person have to look at?**
+# Let the longer adapter and the rule fill in forms. Before we saw any answer, we wrote eight reports about crates on
+# the list, and chose three with different outcomes. (All eight: 28 of the 32 fields are right by the model, 28 by the
+# rule, and 30 once a person sets the four on which they differ.) Put in reports of your own, too. **Which fields will
+# be marked?**
 
-# %% tags=["nbval-ignore-output"]
-mine = "Since we went from bollard 0.17.1 to 0.18.0 it panics on Fedora 41."
-LISTED.add("bollard")
-answers = {"rule": rule(mine), "rule_with_list": rule_with_list(mine)}
-if path:
-    loaded = AutoPeftModelForCausalLM.from_pretrained(adapter, dtype=torch.float32)
-    with loaded.disable_adapter():  # the model as it came
-        answers["asked"] = parse(write(loaded, [conversation(mine, TASK, examples)])[0])
-    answers["tuned"] = parse(write(loaded, [conversation(mine, TUNED)])[0])
-    form, agrees = compare(answers["tuned"], mine)
-    answers |= {"form": form, "rule agrees": agrees}
-    answers["in report"] = {f: str(form.get(f) or "") in mine for f in FIELDS[1:3]}
-pd.DataFrame(answers).reindex(FIELDS).fillna("")
+# %%
+news = """winit 0.30.1 on KDE neon 6: it takes eleven seconds until the window is drawn.
+Could rusqlite 0.31.0 keep prepared statements? Making them anew takes us 40 s.
+Since we went from notify 6.1.0 to 6.1.1 it panics on Fedora 41.""".splitlines()
+asked = [conversation(new, TUNED) for new in news]
+texts = write(trainer.model, asked) if path else ["{}"] * 3  # the rule alone
+for new, text in zip(news, texts, strict=True):
+    form = pd.DataFrame({"form": with_list(text, new), "rule": rule(new)}).fillna("")
+    form["look"] = ["<-" if one != other else "" for one, other in form.to_numpy()]
+    print(new, form, "", sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# In the run stored here the model has version and kind right, although the rule took the old version and the prompt
-# gave those of an example. Its crate `fedora` is not on the list, so the form has the rule's. As a system, `fedora`
-# does not stand in the report letter by letter, and the rule has `Fedora 41`. So a person corrects one field instead of
-# typing four. That is what we would ship, with an adapter of 288 steps, as yours had 2 of 24 reports right.
+# In the first report the model has read a system that the rule does not know, and the person only confirms it. In the
+# second, `40 s` made the model say `slow`, and the mark leads the person to the rule's `feature request`. In the third
+# nothing is marked, although both took the old version. Such errors are the 21% that stay.
+#
+# Your own adapter is saved, too, 5 MB beside the base model. In another session
+# `AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir)` of peft loads both.
 #
 # ## Key ideas
 #
 # - Measure every way on the same held-out reports, by field and with intervals, and give the rule what you know.
 # - To a model this small, examples in a prompt teach the form. Fine-tuning also teaches where to look for the values.
-# - Model and rule err in different ways. Where they agree, trust the value more; where they differ, look.
+# - Model and rule err in different ways. A person who looks where they differ finds most errors of both.
 # - A wrong value in the right form is still wrong. Read the errors before you collect more data.
 #
 # ## Further reading
@@ -460,12 +453,11 @@ import tlkit as tl
 course.quiz("quiz12")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 12.1.** The lesson's last cell asks whether a value is `in` the report. Make that check good enough for a
-# database. `answer` is a dictionary with the four fields. Version and system are copied from the report, so a value
-# that does not stand there is wrong, and code can see it without a label. Return a list with the names of the fields
-# (`"version"`, `"system"`) whose value does not stand in `report`, letter by letter. `null` needs no source. Beware of
-# parts: `1.4` does *not* stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the
-# end of a sentence.
+# **Exercise 12.1.** Before a form goes into a database, check it. `answer` is a dictionary with the four fields.
+# Version and system are copied from the report, so a value that does not stand there is wrong, and code can see it
+# without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value does not stand in
+# `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that says
+# `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
 
 # %%
 import re
@@ -479,5 +471,4 @@ def unsupported(answer, report):
 course.check("ex12_1", unsupported)
 
 # %% [markdown]
-# Previous: [11 · Your data](11_your_data.ipynb) ·
-# Next: [13 · Classification](13_classification.ipynb)
+# Previous: [11 · Your data](11_your_data.ipynb) · Next: [13 · Classification](13_classification.ipynb)

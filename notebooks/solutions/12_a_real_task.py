@@ -5,11 +5,11 @@
 import course
 
 # %% [markdown]
-# The lesson's last cell asks whether a value is `in` the report. Make that check good enough for a database. `answer` is
-# a dictionary with the four fields. Version and system are copied from the report, so a value that does not stand there
-# is wrong, and code can see it without a label. Return a list with the names of the fields (`"version"`, `"system"`)
-# whose value does not stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not*
-# stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence.
+# Before a form goes into a database, check it. `answer` is a dictionary with the four fields. Version and system are
+# copied from the report, so a value that does not stand there is wrong, and code can see it without a label. Return a
+# list with the names of the fields (`"version"`, `"system"`) whose value does not stand in `report`, letter by letter.
+# `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`,
+# but it does in "I use v1.4." at the end of a sentence.
 
 # %%
 import re
