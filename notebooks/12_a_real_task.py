@@ -298,15 +298,15 @@ tuned[tuned.way == "lora 72"].pivot_table("exact", "examples", "seed").round(2)
 
 # %%
 answers = list(map(with_list, read.answer, read.prompt))
-right, values = scores(answers, read), pd.DataFrame(answers, read.index)
+right, values = scores(answers, read), pd.DataFrame(answers, read.index).fillna("null")
 print("wrong, of 74:", (~right[FIELDS]).sum().to_dict())
 print("copied wrongly:", *values.version[~right.version], *values.system[~right.system])
 print("", *read.prompt[(values.kind == "slow") & ~right.kind], sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with a number of seconds,
-# minutes, bytes or times are `slow`, so the model has learned a short cut. Hence we would add training reports that
-# name an amount and complain of something else.
+# minutes, bytes or times are `slow`, so the model has learned a short cut. So we would add reports that name an amount
+# and complain of something else.
 #
 # Most wrong fields are kinds. The others were copied from a wrong place (`10k`, `0.1.45`), or changed on the way
 # (`Orcana`, from the screen reader *Orca*). In 6 of these 9 the rule has the right value.
@@ -338,7 +338,7 @@ pd.DataFrame({"right, %": 100 * ways.mean(), "fields typed": typed}).round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # About half. With 1.1 fields of each report set by a person, model and rule end with 79% of the reports right. The rule
 # alone needs two fields for 75%, and with one it reaches 47%. Where a person looks, 72 steps do nearly as well as 288.
-# Where nobody does, longer tuning pays: 49 against 39%.
+# Where nobody does, longer tuning pays: 49 against 39%. (The adapter that you have loaded: 50%, and 77 with a person.)
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
 # replacement, 4,000 times. Three intervals may err three times, so each gets a third of the 5%
@@ -374,7 +374,7 @@ for way, share in shares.items():
     axes.annotate(f"  {way}", (seconds, share), rotation=45, fontsize=9)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A report takes the tuned model 1.8 seconds, and three examples in the prompt 3.7, because the model reads them again
+# A report takes the tuned model 1.7 seconds, and three examples in the prompt 3.7, because the model reads them again
 # for each report. *Constrained decoding* would guarantee the form: each step allows only tokens that keep the answer
 # within a JSON schema (Outlines, XGrammar; in servers `response_format`). It cannot make a value right.
 #
@@ -392,10 +392,9 @@ for way, share in shares.items():
 #
 # ## Use it
 #
-# Let the longer adapter and the rule fill in forms. Before we saw any answer, we wrote eight reports about crates on
+# Let the longer adapter and the rule fill in forms. We wrote eight reports about crates on
 # the list, and chose three with different outcomes. (All eight: 28 of the 32 fields are right by the model, 28 by the
-# rule, and 30 once a person sets the four on which they differ.) Put in reports of your own, too. **Which fields will
-# be marked?**
+# rule, and 30 once a person sets the four on which they differ.) Put in your own, too. **Which fields will be marked?**
 
 # %%
 news = """winit 0.30.1 on KDE neon 6: it takes eleven seconds until the window is drawn.

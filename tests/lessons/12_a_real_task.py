@@ -26,7 +26,7 @@ LISTED -= more
 stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "runs/runs.csv")
 assert (stored[[*FIELDS, "exact"]].to_numpy() == recorded[[*FIELDS, "exact"]].to_numpy()).all()
 assert (prompted.exact == 0).all() and round(100 * prompted.valid["shown 5"]) == 96 and prompted.valid["untouched"] == 0
-assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way in ("lora", "shown 3")] == [1.8, 3.7]
+assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way in ("lora", "shown 3")] == [1.7, 3.7]
 assert round(runs[runs.method == "shown 3"].prompt_tokens.item()) == 414 and set(tuned.prompt_tokens.round()) == {122}
 percent = (100 * final.groupby("way")[MARKS].mean()).round()
 assert list(percent.exact[["lora 72", "qlora 72", "last_layers 72", "lora 288"]]) == [32, 32, 12, 44]
@@ -64,8 +64,31 @@ marks, by_rule = (scores(map(*pair), read) for pair in ((with_list, read.answer,
 assert list((~marks[FIELDS]).sum()) == [1, 5, 4, 16]
 copied = [by_rule[field][~marks[field]] for field in ("version", "system")]
 assert (sum(map(sum, copied)), sum(map(len, copied))) == (6, 9)
+own = recorded.query("split == 'test' and steps == 288 and device == 'one core'")
+right, others = scores(map(with_list, own.answer, own.prompt), own), pd.DataFrame(map(rule, own.prompt), own.index)
+differ = pd.DataFrame(map(with_list, own.answer, own.prompt), own.index)[FIELDS].fillna("") != others.fillna("")
+assert [round(100 * part.mean()) for part in (right.exact, (right[FIELDS] | differ).all(axis=1))] == [50, 77]
 slow = read.prompt[(values.kind == "slow") & (labels.kind != "slow")]
 assert len(slow) == 4 and slow.str.contains(amount + r"|\dx?").all()
+
+# The eight new reports: fields right by the model, by the rule, marked, and right once the marked ones are set.
+eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
+The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
+rayon 1.10.0 eats 9 GB while it sorts a list of 300 MB. Windows 11, 16 cores.
+Nothing links after `cargo update`: undefined symbol in image 0.25.1, Alpine 3.20, rustc 1.80.
+tokio 1.38.0 never comes back from `block_on`, 1.37.0 does. Seen on Debian 12 and not on macOS 14."""
+eight, wanted = (
+    pd.Series(news + eight.splitlines()),
+    """winit, 0.30.1, KDE neon 6, slow
+rusqlite, 0.31.0, null, feature request\nnotify, 6.1.1, Fedora 41, crash\nzip, 2.1.3, macOS 14.5, wrong result
+polars, 0.40.0, Ubuntu 22.04, documentation\nrayon, 1.10.0, Windows 11, slow
+image, 0.25.1, Alpine 3.20, compile error\ntokio, 1.38.0, Debian 12, crash""",
+)
+wanted = pd.DataFrame([line.split(", ") for line in wanted.splitlines()], columns=FIELDS)
+forms = map(with_list, write(trainer.model, [conversation(text, TUNED) for text in eight]), eight)
+forms, others = pd.DataFrame(forms)[FIELDS].fillna("null"), pd.DataFrame(map(rule, eight)).fillna("null")
+counts = forms == wanted, others == wanted, forms != others, (forms == wanted) | (forms != others)
+assert [part.to_numpy().sum() for part in counts] == [28, 28, 4, 30]
 
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
