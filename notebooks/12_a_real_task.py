@@ -272,8 +272,8 @@ final = tuned[tuned.examples == 285]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four in only 32%, because one wrong
-# field spoils an answer. That is about as good as the rule, without its list. With four times as many steps it is 44%,
-# and the kind, which cannot be copied, is right in 83%.
+# field spoils an answer. Without the list, that is about as good as the rule with it. With four times as many steps it
+# is 44%, and the kind, which cannot be copied, is right in 83%.
 #
 # Training all parameters (`full`) helps only the kind, after 72 steps. Quantized to 4 bits (`qlora`) nothing is lost,
 # while the upper eight blocks alone (`last_layers`) learn too little. All of these became worse at general text, `full`
@@ -305,11 +305,11 @@ print("", *read.prompt[(values.kind == "slow") & ~right.kind], sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with a number of seconds,
-# minutes, bytes or times are `slow`, so the model has learned a short cut. So we would add reports that name an amount
-# and complain of something else.
+# minutes, bytes or times are `slow`, so the model seems to have learned a short cut. The next reports to label are
+# those that name an amount and complain of something else.
 #
-# Most wrong fields are kinds. The others were copied from a wrong place (`10k`, `0.1.45`), or changed on the way
-# (`Orcana`, from the screen reader *Orca*). In 6 of these 9 the rule has the right value.
+# Most wrong fields are kinds. Other values were missed, copied from a wrong place (`10k`, `0.1.45`), or changed on the
+# way (`Orcana`, from the screen reader *Orca*). In 6 of these 9 the rule has the right value.
 #
 # ## Put them together
 #
@@ -392,9 +392,9 @@ for way, share in shares.items():
 #
 # ## Use it
 #
-# Let the longer adapter and the rule fill in forms. We wrote eight reports about crates on
-# the list, and chose three with different outcomes. (All eight: 28 of the 32 fields are right by the model, 28 by the
-# rule, and 30 once a person sets the four on which they differ.) Put in your own, too. **Which fields will be marked?**
+# Let the longer adapter and the rule fill in forms. We wrote eight reports about crates on the list, and chose three
+# with different outcomes. (All eight: 28 of the 32 fields are right by the model, 28 by the rule, and 30 once a person
+# sets the four on which they differ.) Put in your own. **Which fields will be marked?**
 
 # %%
 news = """winit 0.30.1 on KDE neon 6: it takes eleven seconds until the window is drawn.
@@ -412,8 +412,8 @@ for new, text in zip(news, texts, strict=True):
 # second, `40 s` made the model say `slow`, and the mark leads the person to the rule's `feature request`. In the third
 # nothing is marked, although both took the old version. Such errors are the 21% that stay.
 #
-# Your own adapter is saved, too, 5 MB beside the base model. In another session
-# `AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir)` of peft loads both.
+# Your own adapter is saved, too: 5 MB. In another session
+# `AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir)` of peft loads it onto its base model.
 #
 # ## Key ideas
 #
@@ -470,4 +470,5 @@ def unsupported(answer, report):
 course.check("ex12_1", unsupported)
 
 # %% [markdown]
-# Previous: [11 · Your data](11_your_data.ipynb) · Next: [13 · Classification](13_classification.ipynb)
+# Previous: [11 · Your data](11_your_data.ipynb) ·
+# Next: [13 · Classification](13_classification.ipynb)

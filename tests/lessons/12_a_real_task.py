@@ -57,38 +57,35 @@ for count, best in ((3, 45), (2, 72)):
     assert max(by_rule[list(rest)].all(axis=1).sum() for rest in combinations(FIELDS, count)) == best
 assert lows["lora 72"] < 0 and lows["lora 288"] > 5 and lows["lora 288 + look"] > 15 and round(gap.mean()) == 32
 
-# The longer adapter: what it cost, the errors that are left, and what the rule knows of them.
-assert round(read.train_seconds.iloc[0] / 60) == 74
-labels = pd.DataFrame(map(json.loads, read.completion), read.index)
-marks, by_rule = (scores(map(*pair), read) for pair in ((with_list, read.answer, read.prompt), (rule, read.prompt)))
-assert list((~marks[FIELDS]).sum()) == [1, 5, 4, 16]
-copied = [by_rule[field][~marks[field]] for field in ("version", "system")]
-assert (sum(map(sum, copied)), sum(map(len, copied))) == (6, 9)
-own = recorded.query("split == 'test' and steps == 288 and device == 'one core'")
-right, others = scores(map(with_list, own.answer, own.prompt), own), pd.DataFrame(map(rule, own.prompt), own.index)
-differ = pd.DataFrame(map(with_list, own.answer, own.prompt), own.index)[FIELDS].fillna("") != others.fillna("")
-assert [round(100 * part.mean()) for part in (right.exact, (right[FIELDS] | differ).all(axis=1))] == [50, 77]
-slow = read.prompt[(values.kind == "slow") & (labels.kind != "slow")]
-assert len(slow) == 4 and slow.str.contains(amount + r"|\dx?").all()
 
-# The eight new reports: fields right by the model, by the rule, marked, and right once the marked ones are set.
+# The longer adapter: its cost, its errors, its test.
+def filled(texts, prompts, labels):
+    frames = pd.DataFrame(map(with_list, texts, prompts)), pd.DataFrame(map(rule, prompts)), pd.DataFrame(labels)
+    forms, others, labels = (frame.fillna("null")[FIELDS].to_numpy() for frame in frames)
+    return forms == labels, others == labels, forms != others
+
+
+assert round(read.train_seconds.iloc[0] / 60) == 74
+right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.completion))
+copied = by_rule[:, 1:3][~right[:, 1:3]]
+assert list((~right).sum(0)) == [1, 5, 4, 16] and (copied.sum(), len(copied)) == (6, 9)
+assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
+own = recorded.query("split == 'test' and steps == 288 and device == 'one core'")
+right, _, differ = filled(own.answer, own.prompt, map(json.loads, own.completion))
+assert [round(100 * part.all(1).mean()) for part in (right, right | differ)] == [50, 77]
+
+# The eight new reports.
 eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
 The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
 rayon 1.10.0 eats 9 GB while it sorts a list of 300 MB. Windows 11, 16 cores.
 Nothing links after `cargo update`: undefined symbol in image 0.25.1, Alpine 3.20, rustc 1.80.
 tokio 1.38.0 never comes back from `block_on`, 1.37.0 does. Seen on Debian 12 and not on macOS 14."""
-eight, wanted = (
-    pd.Series(news + eight.splitlines()),
-    """winit, 0.30.1, KDE neon 6, slow
-rusqlite, 0.31.0, null, feature request\nnotify, 6.1.1, Fedora 41, crash\nzip, 2.1.3, macOS 14.5, wrong result
-polars, 0.40.0, Ubuntu 22.04, documentation\nrayon, 1.10.0, Windows 11, slow
-image, 0.25.1, Alpine 3.20, compile error\ntokio, 1.38.0, Debian 12, crash""",
-)
-wanted = pd.DataFrame([line.split(", ") for line in wanted.splitlines()], columns=FIELDS)
-forms = map(with_list, write(trainer.model, [conversation(text, TUNED) for text in eight]), eight)
-forms, others = pd.DataFrame(forms)[FIELDS].fillna("null"), pd.DataFrame(map(rule, eight)).fillna("null")
-counts = forms == wanted, others == wanted, forms != others, (forms == wanted) | (forms != others)
-assert [part.to_numpy().sum() for part in counts] == [28, 28, 4, 30]
+wanted = """winit, 0.30.1, KDE neon 6, slow; rusqlite, 0.31.0, null, feature request; notify, 6.1.1, Fedora 41, crash;\
+ zip, 2.1.3, macOS 14.5, wrong result; polars, 0.40.0, Ubuntu 22.04, documentation; rayon, 1.10.0, Windows 11, slow;\
+ image, 0.25.1, Alpine 3.20, compile error; tokio, 1.38.0, Debian 12, crash"""
+eight, wanted = news + eight.splitlines(), pd.DataFrame([one.split(", ") for one in wanted.split("; ")], columns=FIELDS)
+right, by_rule, differ = filled(write(trainer.model, [conversation(text, TUNED) for text in eight]), eight, wanted)
+assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [28, 28, 4, 30]
 
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
@@ -103,5 +100,5 @@ assert right["rule"].exact == 9 and right["yours"].exact < 9
 assert live.valid >= 75 and live[["crate", "version", "system"]].mean() >= 25
 
 # after: longer
-# What is loaded answers as recorded, but for what another machine rounds otherwise.
+# What is loaded answers as recorded, but for rounding.
 assert (pd.Series(texts, some.index) == read.answer[some.index]).sum() >= 22 and right["longer"].exact >= 13
