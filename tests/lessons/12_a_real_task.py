@@ -29,9 +29,8 @@ assert (prompted.exact == 0).all() and round(100 * prompted.valid["shown 5"]) ==
 assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way in ("lora", "shown 3")] == [1.7, 3.7]
 assert round(runs[runs.method == "shown 3"].prompt_tokens.item()) == 414 and set(tuned.prompt_tokens.round()) == {122}
 percent = (100 * final.groupby("way")[MARKS].mean()).round()
-assert list(percent.exact[["lora 72", "qlora 72", "last_layers 72", "lora 288"]]) == [32, 32, 12, 44]
-assert list(percent.loc["lora 72", FIELDS]) == [66, 70, 77, 72] and percent.kind["lora 288"] == 83
-assert list(percent.exact[["full 72", "full 288"]]) == [36, 40] and percent.kind["full 72"] == 81
+assert list(percent.exact) == [40, 36, 12, 44, 32, 32] and list(percent.kind[["full 72", "lora 288"]]) == [81, 83]
+assert list(percent.loc["lora 72", FIELDS]) == [66, 70, 77, 72]
 
 # Methods and sizes; rates are those with the lowest validation loss, and none is at the end of what was tried.
 searched = runs[(runs.asked == "validation") & (runs.seed == 0)]
@@ -42,8 +41,7 @@ for (method, steps), group in searched.groupby(["method", "steps"]):
 assert (tuned.groupby(["method", "examples", "steps"]).run.nunique() == 3).all()
 general, full = final.groupby("way").general_perplexity.mean(), ["full 72", "full 288"]
 assert general.min() > 26 and general[full].max() < general.drop(full).min()
-fewer = tuned[tuned.way == "lora 72"].groupby("examples").exact
-assert list((100 * fewer.mean()).round()) == [3, 12, 28, 32] and 72 / -(-10 // 8) == 36  # passes: eight reports, two
+assert list((100 * tuned[tuned.way == "lora 72"].groupby("examples").exact.mean()).round()) == [3, 12, 28, 32]
 
 # The errors, on validation reports; amounts in training.
 amount = r"\d ?(?:s|ms|seconds?|min|minutes?|hours?|GB|MB|KB|times)\b"
@@ -53,8 +51,7 @@ assert (len(kinds), (kinds == "slow").sum()) == (42, 31)
 # Model and rule together: kind, or system and kind, are what helps the rule most.
 assert list((100 * ways.mean()).round()) == [30, 47, 75, 39, 78, 49, 79]
 assert [round(number, 1) for number in typed.values()] == [0, 1, 2, 0, 1.2, 0, 1.1]
-for count, best in ((3, 45), (2, 72)):
-    assert max(by_rule[list(rest)].all(axis=1).sum() for rest in combinations(FIELDS, count)) == best
+assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [45, 72]
 assert lows["lora 72"] < 0 and lows["lora 288"] > 5 and lows["lora 288 + look"] > 15 and round(gap.mean()) == 32
 
 
@@ -67,14 +64,11 @@ def filled(texts, prompts, labels):
 
 assert round(read.train_seconds.iloc[0] / 60) == 74
 right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.completion))
-copied = by_rule[:, 1:3][~right[:, 1:3]]
-assert list((~right).sum(0)) == [1, 5, 4, 16] and (copied.sum(), len(copied)) == (6, 9)
+assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]].sum() == 6
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
 own = recorded.query("split == 'test' and steps == 288 and device == 'one core'")
 right, _, differ = filled(own.answer, own.prompt, map(json.loads, own.completion))
 assert [round(100 * part.all(1).mean()) for part in (right, right | differ)] == [50, 77]
-
-# The eight new reports.
 eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
 The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
 rayon 1.10.0 eats 9 GB while it sorts a list of 300 MB. Windows 11, 16 cores.
@@ -96,8 +90,7 @@ assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat(
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
 live = (100 * scores(map(parse, texts), some)).mean()
-assert right["rule"].exact == 9 and right["yours"].exact < 9
-assert live.valid >= 75 and live[["crate", "version", "system"]].mean() >= 25
+assert live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 9 > right["yours"].exact
 
 # after: longer
 # What is loaded answers as recorded, but for rounding.
