@@ -5,7 +5,8 @@
 #
 # Your LoRA from lesson 5 works. But the library peft offers dozens of other methods of [parameter-efficient
 # fine-tuning](glossary.md#peft), and many were published with a table in which they beat LoRA. Here you see how nine of
-# them work, run five, and check in seconds that each does what you meant. Then a record shows which differ from LoRA.
+# them work, run five, and check in seconds that each does what you meant. Then recorded runs show which differ from
+# LoRA.
 #
 # **You will be able to**
 #
@@ -63,7 +64,7 @@ pictures.family_picture()
 # | LoRA | $A$ of shape ($r$, in) and $B$ (out, $r$) | $B = 0$ | yes |
 # | DoRA | $A$, $B$, and the length $m$ (out) of each row | $m$ holds the row lengths of $W$, and $B = 0$ | yes |
 # | VeRA | $d$ ($r$) and $e$ (out); $A$ and $B$ stay random | $e = 0$ | yes |
-# | IA3 | a factor for each output of `q_proj` and `v_proj`, each input of `down_proj` | $\ell = 1$ | yes |
+# | IA3 | factors for outputs of `v_proj` and `q_proj` (Llama: `k_proj`), inputs of `down_proj` | $\ell = 1$ | yes |
 # | OFT | rotations $R$ of small groups of inputs | $R$ is the identity | yes |
 # | BitFit | the biases $b$ | they were there before | nothing to merge |
 # | LN tuning | the scales $\gamma$ of the norms | they were there before | nothing to merge |
@@ -72,8 +73,8 @@ pictures.family_picture()
 #
 # DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns the direction and the length of a
 # row apart. In IA3 the factors of a layer form the vector $\ell$, and $\odot$ multiplies element by element. The text
-# attends to the vectors of prompt and prefix tuning from the first step on, and they take up a part of the context. All
-# others cost nothing in use once they are merged.
+# attends to the vectors of prompt and prefix tuning from the first step on, and they take up a part of the context. The
+# others cost nothing in use, once merged if need be.
 #
 # Four more methods change one detail of LoRA. rsLoRA replaces the factor $\alpha / r$, which becomes small at a high
 # rank, by $\alpha / \sqrt r$. PiSSA starts $A$ and $B$ from the singular vectors of $W$ (as in lesson 5) with the
@@ -114,13 +115,13 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # are left and not 67%.)
 #
 # All nine methods train something in or before block 0. So each step costs at least about two thirds of a full one. A
-# small method saves memory, because only trained parameters have gradients and AdamW's averages, and disk space.
+# small method saves disk space, and usually memory: only trained parameters have gradients and AdamW's averages.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method
 #
-# In peft every method is one configuration object, so the code around it stays as it is. `fit` makes six steps of AdamW
-# on whatever can be trained, and `perplexity` scores validation text.
+# In peft most methods (not BitFit or LoRA+) are one configuration object, and the code around it stays as it is. `fit`
+# makes six steps of AdamW on whatever can be trained, and `perplexity` scores validation text.
 
 
 # %%
@@ -142,7 +143,8 @@ def perplexity(model):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `try_out` makes a row of a table: what is trained, what a step costs, the perplexity before and after training, and
 # the size of the saved adapter (for BitFit, four bytes for each bias). Each rate is the best one of a recorded search
-# for that method. **LoRA trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
+# for that method (below also where layers or rank are others). **LoRA trains 72 times as many parameters as BitFit. How
+# much more arithmetic does it need?**
 
 
 # %%
@@ -175,9 +177,9 @@ live.round().astype(int)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All four learn. LoRA needs 74% where BitFit needs 69%, because $A$ and $B$ are thin and their products are small. DoRA
 # is LoRA with one more argument, and its 14,336 extra parameters are the row lengths $m$. It ends about where LoRA
-# does. It has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs that we
-# use below, it took 59% more memory than LoRA and about a third more time. (torch counts only matrix products here, so
-# the FLOPs leave out the norms and divisions of these matrices.)
+# does. It has to build $W + \frac{\alpha}{r} B A$ in every step to measure its rows. In the recorded runs of the
+# bundled model it took 59% more memory than LoRA, and more than full fine-tuning. (torch counts only matrix products
+# here, so the FLOPs leave out the norms and divisions of these matrices.)
 #
 # For use it is merged as in lesson 5, and nothing of that cost is left:
 
@@ -208,8 +210,9 @@ pd.DataFrame(yours, index=columns).T.round().astype(int)
 # For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter, with 43,008
 # parameters. peft gives no warning, so two people who both report "LoRA, $r = 8$" may have trained different things.
 #
-# VeRA saves only its vectors and a seed, 128 kB instead of LoRA's 899. But it is not cheap to train: peft's default
-# rank, 256 (64 in the record), exceeds our model's width, 192, and a step needs 175% of full fine-tuning's arithmetic.
+# VeRA saves only its vectors and a seed, 128 kB instead of LoRA's 899. But it is not cheap to train: at peft's default
+# rank, 256 (the record used 64), $A$ and $B$ are larger than $W$, so a step needs 175% of full fine-tuning's
+# arithmetic.
 #
 # **The second check** is the untrained perplexity. **Does it matter where a prefix starts?**
 
@@ -227,15 +230,15 @@ for name, config in starts.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the model
-# begins far worse than it was. With zeros it begins close to the base model, here even a little better, but not equal
-# to it: a key of zeros still takes a share of the attention, and its value of zeros adds nothing. The record below
-# used zeros for prefixes, and for prompts `prompt_tuning_init="SAMPLE_VOCAB"`, the embeddings of random tokens.
+# begins far worse than it was. Zeros begin close to our model, but SmolLM2 begins about 40% worse even with them: zero
+# keys still take a share of the attention, and zero values add nothing. The record below used zeros for prefixes, and
+# for prompts `prompt_tuning_init="SAMPLE_VOCAB"`, the embeddings of random tokens.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
 #
-# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods, QLoRA among them, were trained on 200
-# texts about Rust with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test
+# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods (thirteen on SmolLM2) were trained on
+# 200 texts about Rust with three seeds each, on the bundled model and on SmolLM2-135M, and scored on the same 40 test
 # documents. Each had the best learning rate of its own search, because a shared rate favours whichever method it
 # happens to suit. (With the bundled model, prompt and prefix tuning read 240 tokens instead of 256, as their vectors
 # take up the rest.)
@@ -245,10 +248,10 @@ for name, config in starts.items():
 #
 # $$\text{mean difference} \pm \sqrt{(t_{39}\, e_{\text{documents}})^2 + (t_2\, e_{\text{seeds}})^2}$$
 #
-# Each $e$ is a [standard error](glossary.md#standard-error), how far the mean typically moves with other documents, or
-# with other seeds. Each $t$ says how many standard errors the interval must reach. It is about 3 for 40 documents, but
-# about 16 for three seeds, because three numbers say little about their spread. Both would be smaller for one question,
-# but we ask 13 at once (12 for SmolLM2) and want all intervals to be right in at least 95% of such studies
+# Each $e$ is a [standard error](glossary.md#standard-error): how far the mean typically moves with other documents or
+# other seeds. Each $t$ says how many of them the interval extends to either side. It is about 3 for 40 documents, but
+# about 16 for three seeds, because three numbers say little about their spread. For one question they would be 2 and 4,
+# but we ask 13 at once (12 for SmolLM2) and want each model's intervals to be all right in at least 95% of such studies
 # ([Bonferroni's correction](glossary.md#bonferroni-correction)). [Lesson 15](15_comparison.ipynb) takes such intervals
 # apart.
 #
@@ -309,8 +312,8 @@ course.claim("No method is measurably better than LoRA on either model", not bet
 both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning. Each trains at most 11% as many parameters
-#   as LoRA.
+# - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning. (If all 25 questions are counted together,
+#   prompt tuning on SmolLM2 drops out.)
 # - **Worse on one of the two models** are LoRA-FA, VeRA and OFT (bundled) and QLoRA (SmolLM2, probably because our file
 #   was made from 4-bit weights and QLoRA rounds them again, see [lesson 6](06_qlora.ipynb)). BitFit is worse on the one
 #   model that has biases; SmolLM2 has none.
@@ -318,8 +321,8 @@ both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 #   DoRA's interval is -2.8 to 0.3% on the bundled model, so it may be a little better there. rsLoRA's is -12.5 to
 #   14.4% on SmolLM2: three seeds say little.
 #
-# LoRA's search had steps of about two, many others steps of three or more, and those of VeRA, IA3, prefixes and prompts
-# jump from 0.1 to 1. So a small difference in LoRA's favour may come from its finer search.
+# The bundled model's rates were searched for on only 60 texts, LoRA's in steps of about two, many others' in steps of
+# three or more. So a small difference in LoRA's favour there may come from its finer search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
@@ -330,19 +333,19 @@ both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 # | the frozen weights do not fit | QLoRA | [lesson 6](06_qlora.ipynb) |
 # | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change | record |
 # | $\alpha$ is fixed and the rank is high | rsLoRA, by `use_rslora=True` | its equation |
-# | thousands of adapters to store | VeRA with `save_projection=False`, or IA3, if you accept what they lose | record |
+# | thousands of adapters to store | IA3, or VeRA (`save_projection=False` may fail elsewhere), at a loss | record |
 # | you can change the inputs but not the layers | prompt tuning, on a large model, with many steps | Lester et al. (below) |
 #
-# BitFit's file is smaller still, but in the record BitFit lost more than VeRA and IA3.
+# BitFit's and LN tuning's files are smaller, but each lost more than IA3 on one model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - With a tuned rate for each, no method was measurably better than LoRA on either model, and four with far fewer
-#   parameters were worse on both. Tune LoRA before you change the method.
-# - All of these methods send the gradient down to block 0. They save memory and disk space, but little arithmetic.
-# - In peft a method is one configuration. Before you train, look at the number of trained parameters and at the
-#   untrained perplexity.
+# - With a tuned rate for each, no method was measurably better than LoRA on either model, and IA3, LN, prefix and
+#   prompt tuning were worse on both. Tune LoRA before you change the method.
+# - All of these methods send the gradient down to block 0. They save disk space, usually memory, and at most a third of
+#   the arithmetic.
+# - In peft most methods are one configuration. First look at the trained parameters and at the untrained perplexity.
 #
 # ## Further reading
 #
@@ -383,7 +386,7 @@ course.quiz("quiz08")
 # of trained parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the
 # adapter switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot
 # stand in for that, because peft changed it in place.) For a method that starts as the base model the second number is
-# 0. Prompt tuning is left out: its logits also cover its vectors.
+# 0, except for PiSSA, which changes $W$. Prompt tuning is left out: its logits also cover its vectors.
 
 # %%
 import torch

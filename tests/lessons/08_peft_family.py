@@ -49,8 +49,8 @@ assert both["bundled model"].loc["dora", ["low", "high"]].round(1).tolist() == [
 for table in beside.values():
     assert table.low[["dora", "rslora", "pissa", "lora_plus"]].max() < 0
     assert set(table.difference.nlargest(2).index) == {"prefix_tuning", "prompt_tuning"}
-lost = both["bundled model"].difference
-assert lost["bitfit"] > lost["ia3"] > lost["vera"]
+lost, lost_there = (both[name].difference for name in beside)
+assert lost["bitfit"] > lost["ia3"] and lost_there["ln_tuning"] > lost_there["ia3"]
 for number, freedom, t in [(13, 39, 3.1), (12, 39, 3.0), (13, 2, 16.1), (12, 2, 15.4)]:
     assert round(stats.t.ppf(1 - 0.05 / number / 2, freedom), 1) == t
 documents = pd.read_csv(tl.DATA / "comparisons/tiny/all/documents.csv", comment="#")
@@ -60,15 +60,16 @@ assert len(beside["SmolLM2-135M"]) == 12 and "bitfit" not in beside["SmolLM2-135
 compared = course.recorded("tiny/all/comparison").set_index("strategy")
 values, peak = compared.trainable_values, compared.peak_memory_mb
 assert round(100 * peak["dora"] / peak["lora"]) == 159
-assert 1.25 < compared["seconds"]["dora"] / compared["seconds"]["lora"] < 1.45
+assert peak["dora"] > peak["full"]
 read = pd.read_csv(tl.DATA / "comparisons/tiny/all/runs.csv", comment="#").groupby("strategy").context.first()
 assert set(read[methods[-2:]]) == {240} and set(read.drop(methods[-2:])) == {256}
 assert (values[four] < 0.115 * values["lora"]).all()
 grids = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv", comment="#").groupby("strategy").learning_rate.unique()
 assert set(grids["lora"]) == {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1}
 assert {0.001, 0.00316, 0.01} < set(grids["lora_plus"]) and 0.005 not in grids["lora_plus"]
-for name in ("vera", "ia3", "prefix_tuning", "prompt_tuning"):
-    assert {0.1, 1} == {rate for rate in grids[name] if rate >= 0.1}
+real = pd.read_csv(tl.DATA / "sweeps" / smollm2 / "rates.csv", comment="#").query("learning_rate == 1e-6")
+real = real.groupby("strategy").validation_perplexity.mean()  # nothing has moved yet
+assert round(real["prefix_tuning"] / real["lora"], 1) == 1.4
 settings = course.provenance("tiny/all").splitlines()
 assert "train_documents: 200" in settings and "test_documents: 40" in settings and "seeds: 3" in settings
 
