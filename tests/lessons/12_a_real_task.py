@@ -18,9 +18,6 @@ assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 57, 58] and le
 script = (folder.parent / "build" / "record_tickets.py").read_text(encoding="utf-8")
 more = set(script.split("CRATES = ")[1].split('"""')[1].split())
 assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 29
-LISTED |= more
-assert scores(map(rule, test.prompt), test).exact.sum() == 28
-LISTED -= more
 
 # The recorded marks are those of this lesson's own function.
 stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "runs/runs.csv")
@@ -40,13 +37,18 @@ for (method, steps), group in searched.groupby(["method", "steps"]):
     assert (tuned[(tuned.method == method) & (tuned.steps == steps)].rate == group.rate[best]).all()
 assert (tuned.groupby(["method", "examples", "steps"]).run.nunique() == 3).all()
 general, full = final.groupby("way").general_perplexity.mean(), ["full 72", "full 288"]
-assert general.min() > 26 and general[full].max() < general.drop(full).min()
+assert general.min() > 26 and general[full].max() < general.drop(full).min() and general.idxmax() == "qlora 72"
+both = final.pivot_table("exact", "id", "way").astype(float)
+assert round(196 * (both["qlora 72"] - both["lora 72"]).sem()) == 7
 assert list((100 * tuned[tuned.way == "lora 72"].groupby("examples").exact.mean()).round()) == [3, 12, 28, 32]
 
 # The errors, on validation reports; amounts in training.
 amount = r"\d ?(?:s|ms|seconds?|min|minutes?|hours?|GB|MB|KB|times)\b"
 kinds = train[train.prompt.str.contains(amount)].completion.map(parse).str["kind"]
 assert (len(kinds), (kinds == "slow").sum()) == (42, 31)
+others = read[read.completion.map(parse).str["kind"] != "slow"]
+called = others.answer.map(parse).str["kind"] == "slow"
+assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).to_numpy().tolist() == [[57, 0], [6, 4]]
 
 # Model and rule together: kind, or system and kind, are what helps the rule most.
 assert list((100 * ways.mean()).round()) == [30, 47, 75, 39, 78, 49, 79]
@@ -66,20 +68,28 @@ assert round(read.train_seconds.iloc[0] / 60) == 74
 right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.completion))
 assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]].sum() == 6
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
-own = recorded.query("split == 'test' and steps == 288 and device == 'one core'")
-right, _, differ = filled(own.answer, own.prompt, map(json.loads, own.completion))
-assert [round(100 * part.all(1).mean()) for part in (right, right | differ)] == [50, 77]
+given = final[final.way == "lora 288"]
+right, _, differ = filled(given.answer, given.prompt, map(json.loads, given.completion))
+assert round((right & differ).sum() / differ.sum(), 2) == 0.66  # only confirmed
+LISTED |= more
+right, by_rule, differ = filled(given.answer, given.prompt, map(json.loads, given.completion))
+assert [round(100 * part.mean()) for part in (by_rule[:, 0], (right | differ).all(1), by_rule[:, :2].all(1))] == [
+    86,
+    72,
+    73,
+]
+LISTED -= more
 eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
 The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
 rayon 1.10.0 eats 9 GB while it sorts a list of 300 MB. Windows 11, 16 cores.
 Nothing links after `cargo update`: undefined symbol in image 0.25.1, Alpine 3.20, rustc 1.80.
 tokio 1.38.0 never comes back from `block_on`, 1.37.0 does. Seen on Debian 12 and not on macOS 14."""
-wanted = """winit, 0.30.1, KDE neon 6, slow; rusqlite, 0.31.0, null, feature request; notify, 6.1.1, Fedora 41, crash;\
+wanted = """winit, 0.30.1, KDE neon 6, slow; rusqlite, 0.31.0, null, slow; notify, 6.1.1, Fedora 41, crash;\
  zip, 2.1.3, macOS 14.5, wrong result; polars, 0.40.0, Ubuntu 22.04, documentation; rayon, 1.10.0, Windows 11, slow;\
  image, 0.25.1, Alpine 3.20, compile error; tokio, 1.38.0, Debian 12, crash"""
 eight, wanted = news + eight.splitlines(), pd.DataFrame([one.split(", ") for one in wanted.split("; ")], columns=FIELDS)
 right, by_rule, differ = filled(write(trainer.model, [conversation(text, TUNED) for text in eight]), eight, wanted)
-assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [28, 28, 4, 30]
+assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [29, 27, 4, 30]
 
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")

@@ -34,6 +34,7 @@ assert new.loc["DPO", 3e-4].abs().max() < 1 and new.loc["SFT", 6e-4].abs().max()
 assert empty.loc["DPO + SFT", 1e-3].tolist() == [9, 0, 0]
 assert by["habit first"].loc["DPO", 3e-4].between(0.01, 0.02).all()
 assert by["habit first"].loc["SFT", 6e-4].between(0.025, 0.045).all()
+assert (new.loc["DPO", 3e-4] - new.loc["SFT", 6e-4]).round(1).between(0.3, 0.6).all()
 ends = pd.concat([by["end first"].loc["DPO", 3e-4], by["end first"].loc["SFT", 6e-4]])
 assert round(ends.min(), 2) == 0.02 and round(ends.max(), 2) == 0.07
 assert by["test habit"].count() == 6 and by[["test habit", "test empty"]].sum().sum() == 0

@@ -9,13 +9,8 @@ from course.lesson19.service import answers as listening
 assert len(held_out) == 75 and right == 69 and score.startswith("69 of 75, 92%") and "84% to 96%" in score
 assert len(equal) == 98 and all(equal)
 
-# ` Python` is one token. After a lone space, the model mostly ends the text at once.
+# ` Python` is one token.
 assert len(tokenizer(" Python")["input_ids"]) == 1
-spaced = tokenizer(
-    [f"{text} This is a question about " for text in held_out.question], padding=True, return_tensors="pt"
-)
-first = loaded(**spaced).logits[:, -1].argmax(-1)
-assert (first == tokenizer.eos_token_id).sum() >= 55
 assert broken == {""} and run.returncode == 1
 assert (release.answer == release.desk).sum() == 18
 
@@ -37,7 +32,6 @@ kept = {path.name for path in work.glob("[!._]*")}
 assert kept == {"desk", "asking.py", "release.json", "test_desk.py"}
 assert {path.name for path in log_folder.iterdir()} == {"release.jsonl", "new-form.jsonl", "server.log"}
 assert all(len(log) == 75 and list(log.question) for log in logs.values())
-assert {"every_start", "new_model"} <= set(re.findall(r"def test_(every_start|new_model)", tests))
 
 # The two `if`s on the same questions, and how the new form changes both; then with the other signs of code.
 marks, CODE = {}, sign
@@ -81,13 +75,8 @@ assert lost.max() == 1 and (lost.sum(), won) == (8, 0) and round(binomtest(8, 8)
 assert [(trial[way] == trial.transformers).sum() for way in trial.columns[2:]] == [24, 4, 6]
 
 card = ModelCard.load(work / "desk" / "README.md")
-assert (
-    card.data.base_model == "tiny-qwen2"
-    and "69 of 75" in card.text
-    and "without backticks 59 of 75 (rule: 64)" in card.text
-)
-readme = (Path(course.__file__).parents[2] / "README.md").read_text("utf-8")
-assert readme.startswith("# Transfer learning, hands on\n") and "Transfer learning, hands on" in card.text
+assert card.data.base_model == "tiny-qwen2" and "69 of 75" in card.text
+assert "without backticks 59 of 75 (rule: 64)" in card.text
 
 # The exercise's gate: seven lost to none are the fewest that stop a release at one of three desks, so six pass.
 assert 0.5**7 < 0.05 / 4 < 0.5**6
