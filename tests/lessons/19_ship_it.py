@@ -8,12 +8,10 @@ from course.lesson19.service import answers as listening
 
 assert len(held_out) == 75 and right == 69 and score.startswith("69 of 75, 92%") and "84% to 96%" in score
 assert len(equal) == 98 and all(equal)
-
 # ` Python` is one token.
 assert len(tokenizer(" Python")["input_ids"]) == 1
 assert broken == {""} and run.returncode == 1
 assert (release.answer == release.desk).sum() == 18
-
 # The plan of the test: never more false alarms than said, and k + 1 would have more.
 assert least == {20: 16, 75: 64, 300: 266, 1000: 903} and len(release) == 20
 drops = {}
@@ -31,7 +29,6 @@ assert not listening(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])))
 kept = {path.name for path in work.glob("[!._]*")}
 assert kept == {"desk", "asking.py", "release.json", "test_desk.py"}
 assert {path.name for path in log_folder.iterdir()} == {"release.jsonl", "new-form.jsonl", "server.log"}
-assert all(len(log) == 75 and list(log.question) for log in logs.values())
 
 # The two `if`s on the same questions, and how the new form changes both; then with the other signs of code.
 marks, CODE = {}, sign
@@ -44,6 +41,12 @@ assert marks["release", "`"][:4] == marks["release", CODE][:4] == (69, 66, 2, 5)
 assert marks["new-form", "`"][:4] == (59, 43, 0, 16) and marks["new-form", "`"][4] < 0.001
 assert marks["new-form", CODE][:4] == (59, 64, 7, 2) and round(marks["new-form", CODE][4], 2) == 0.18
 assert hits == {"release": [69, 66], "new-form": [59, 64]}
+rust, general = (pd.read_json(tl.DATA / f"questions/{name}.jsonl", lines=True) for name in ("rust", "general"))
+general = general.assign(desk=general.subject.map({"python": "Python"}).fillna("other"))
+picked = pd.concat([rust.assign(desk="Rust"), general], ignore_index=True).groupby("desk").sample(65, random_state=0)
+trained = picked.groupby("desk").head(40)
+asked = trained.question, trained.question.str.replace("`", "")
+assert [int((rule(one, CODE) == trained.desk).sum()) for one in asked] == [102, 91]
 
 assert counts.sum().tolist() == [75, 75] and "unknown" not in counts.index
 assert (counts["new-form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
@@ -58,7 +61,6 @@ assert [round(size, 1) for size in megabytes] == [16.1, 8.1, 4.8] and rows[0]["c
 assert all(row["changed"] <= 4 and abs(row["right"] - 69) <= row["changed"] for row in rows)
 packed = sum(p.numel() for name, p in loaded.named_parameters() if name.endswith("proj.weight"))
 assert round(packed / 64 * 4 / 1e6, 1) == 0.2  # a scale of 4 bytes for each 64 weights
-
 # SmolLM2 by llama.cpp, recorded: its fields.
 labels = pd.read_json(tl.DATA / "tickets/validation.jsonl", lines=True).set_index("id").loc[trial.id]
 
@@ -73,10 +75,8 @@ assert (merged.sum(), quantized.sum()) == (41, 33)
 lost, won = (merged & ~quantized).sum(1), (quantized & ~merged).sum()  # each in another report
 assert lost.max() == 1 and (lost.sum(), won) == (8, 0) and round(binomtest(8, 8).pvalue, 3) == 0.008
 assert [(trial[way] == trial.transformers).sum() for way in trial.columns[2:]] == [24, 4, 6]
-
 card = ModelCard.load(work / "desk" / "README.md")
-assert card.data.base_model == "tiny-qwen2" and "69 of 75" in card.text
-assert "without backticks 59 of 75 (rule: 64)" in card.text
+assert card.data.base_model == "tiny-qwen2" and "69 of 75" in card.text and "59 of 75 (rule: 64)" in card.text
 
 # The exercise's gate: seven lost to none are the fewest that stop a release at one of three desks, so six pass.
 assert 0.5**7 < 0.05 / 4 < 0.5**6
