@@ -4,15 +4,15 @@
 # *Can training go on after it runs out of memory, without losing a step?*
 #
 # Sooner or later a run of yours will stop with `CUDA out of memory`. You could halve the batch and start again, but
-# that is a different training. The same step can be computed in other ways that need far less memory. You will use
-# three of them, first by hand and then as arguments of `Trainer`, and build a loop that fails, repeats the step and
-# ends with the same weights.
+# that is a different training. The same step can be computed in other ways that need far less memory. You will build
+# three of them by hand, meet their arguments in `Trainer`, and write a loop that fails, repeats the step and ends with
+# the same weights.
 #
 # **You will be able to**
 #
 # - read an out-of-memory message, and tell a full card from a fragmented one;
-# - split a batch into micro-batches with exactly the gradient of the whole batch, keep fewer activations, and move
-#   AdamW to the host;
+# - split a batch into micro-batches with the gradient of the whole batch, keep fewer activations, and move AdamW to the
+#   host;
 # - recover from an out-of-memory error in the middle of a run, and say what fits on 24 GB.
 #
 # **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
@@ -53,8 +53,8 @@ def adamw(parameters):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Read the message
 #
-# Here are two messages that users of PyTorch posted (pytorch issue 16417; issue 35 of carolchenyx/MGFN), without their
-# last sentence. **Which of the two cards is full?**
+# Here are two messages that users of PyTorch posted (pytorch issue 16417; issue 35 of carolchenyx/MGFN.), without their
+# closing advice. **Which of the two cards is full?**
 #
 # > **A.** CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB
 # > is free. Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB
@@ -68,13 +68,13 @@ def adamw(parameters):
 # tensors that exist, and *reserved* memory is everything PyTorch got from the driver. Reserved but unallocated memory
 # is free for new tensors, *if* one free piece is large enough.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB, and 22 MiB were only the last straw. The tensor that fails is
-# often not to blame, so making that one smaller rarely helps.
+# Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
+# tensor that fails is often not to blame, so making it smaller rarely helps.
 #
 # Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because the reserve lies in pieces
 # and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
-# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before the program starts (in older releases
-# `PYTORCH_CUDA_ALLOC_CONF`).
+# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before starting (up to release 2.9
+# `PYTORCH_CUDA_ALLOC_CONF`; on Windows not in all releases).
 #
 # Here are three segments of a fragmented card, one sign for each MiB, `#` in use and `.` free. Of 72 MiB 34 are free,
 # but no tensor above 8 MiB finds a place. Batches of varying lengths leave such holes.
@@ -83,7 +83,7 @@ def adamw(parameters):
 # ##########......########  ........####........####  ######......######......
 # ```
 #
-# (pytorch.org/memory_viz draws the segments of a run of yours, and who holds them.) If your card is full like A, you
+# (To see the segments of your own run, load a snapshot at pytorch.org/memory_viz.) If your card is full like A, you
 # have to need less memory, which is what the rest of this lesson is about.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -258,12 +258,12 @@ def attempt(model, optimizer, batch, size):
 # **Where** a step fails decides between two remedies:
 #
 # - In the forward or backward pass, halve the micro-batch.
-# - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. No weight has changed
-#   by then, because AdamW makes all moments first.
+# - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter
+#   group, AdamW makes all moments before it changes any weight.
 #
-# To try this without a graphics card, we use a *virtual card*: the processor computes, every new tensor is counted, and
-# the tensor that would exceed the budget is refused with CUDA's message. `card.count` counts the weights, which were
-# made before, and inside `card.host()` nothing is counted. On a real card you leave out `card` and `host`.
+# To try this without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed
+# the budget is refused with CUDA's message. `card.count` counts the weights, and inside `card.host()` nothing is
+# counted. On a real card, leave out `card` and `host`, and move model and batches there by `.to("cuda")`.
 
 
 # %%
@@ -315,8 +315,7 @@ small_log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With one row the forward and backward pass fit, and the failure moves to the optimizer step. A smaller micro-batch or
-# checkpointing cannot help there, because no activations are left at that moment. So *where* a step failed tells what
-# helps:
+# checkpointing cannot help there, because no activations are left at that moment. So first look at where a step fails:
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
@@ -325,18 +324,18 @@ small_log
 # | the second step | the moments, now beside the activations | smaller micro-batches |
 # | a later step (not shown here) | a longer batch, or fragments | sort or cut long texts; expandable segments |
 #
-# **Limits.** The ordinary AdamW needs scratch tensors while it updates, so even then it can fail, with some weights
-# changed and others not. Our loop therefore raises the error of a later optimizer step. On a CUDA card, `fused=True`
-# needs no scratch. With dropout, a repeated step sets other activations to zero: it is a valid step but not the same.
+# **Limits.** The ordinary AdamW also needs scratch tensors, when some weights may have changed already. So our loop
+# raises the error of a later optimizer step; in the first it takes scratch for moments. `fused=True` needs no scratch.
+# With dropout, a repeated step sets other activations to zero: it is a valid step but not the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
 # At work these ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once
-# × micro-batches × cards. Keep it constant when you change the first two. On a CUDA card two more arguments help, but
-# change the numbers: `bf16=True`, and `optim="paged_adamw_8bit"`, which stores the moments in 8 bits and lets them move
-# to the host ([lesson 6](06_qlora.ipynb)). We pad half of the rows, so a mean of means would show. **Will one row at a
-# time with checkpointing train the same model as four rows at once?**
+# × micro-batches × cards. Keep it constant when you change the first two. On a CUDA card, `optim="paged_adamw_32bit"`
+# lets the moments move to the host ([lesson 6](06_qlora.ipynb)). `paged_adamw_8bit` also stores them in 8 bits, and
+# `bf16=True` helps too, but both change the numbers. We pad half of the rows, so a mean of means would show. **Will one
+# row at a time with checkpointing train the same model as four rows at once?**
 
 
 # %%
@@ -361,24 +360,24 @@ thrifty = by_trainer(
     per_device_train_batch_size=1,  # rows at once
     gradient_accumulation_steps=4,  # times 1 row: the batch is still four
     gradient_checkpointing=True,  # newer releases: activation_checkpointing
-    # bf16=True, optim="paged_adamw_8bit",  # on a CUDA card
+    # optim="paged_adamw_32bit",  # on a CUDA card
 )
 difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `Trainer` can also recover, by `auto_find_batch_size=True`, but this makes a different training. After each error it
-# multiplies the batch by 0.9, rounds down, and starts again from step 1, with the weights as they are by then. On our
-# card of 80 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.) An epoch
-# then has six noisier steps instead of three, at a rate that was chosen for four rows. With `max_steps=3`, as here, the
+# It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but then the training is another. After each
+# error it multiplies the batch by 0.9, rounds down, and starts again from step 1, with the weights as they are by then.
+# On our card of 80 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.) An
+# epoch then has six noisier steps instead of three, at a rate chosen for four rows. With `max_steps=3`, as here, the
 # training would see only half of the text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
 # A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For its Llama of
-# seven billion parameters, the table counts what stays in memory all the time, with weights in
-# [bf16](glossary.md#bf16). QLoRA takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
+# seven billion parameters, the table counts what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA
+# takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
