@@ -21,9 +21,9 @@ PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 BUDGETS = {
     "tlkit": (9_402, 457_400, 60),
     "notebooks/course": (5_688, 262_400, 78),
-    "tests": (14_000, 680_550, 105),
+    "tests": (14_000, 680_560, 105),
 }
-LESSON_LINES = 9_578
+LESSON_LINES = 9_577
 MOST_NAMES = 34
 # What a module pulls in, itself counted: files and lines.
 CLOSURES = {"tlkit.training": (13, 1_950), "tlkit.reports.charts": (3, 260)}
