@@ -10,6 +10,7 @@ thread, in about three minutes.
 import sys
 from pathlib import Path
 
+import jupytext
 import pandas as pd
 import torch
 
@@ -22,11 +23,10 @@ GOOD, SEEDS = {("SFT", 6e-4), ("DPO", 3e-4)}, 3
 def lesson() -> dict:
     """The names of the lesson after the cell that defines `measure`."""
     names = {}
-    for cell in (ROOT / "notebooks" / "14_preferences.py").read_text(encoding="utf-8").split("# %%")[1:]:
-        head, _, code = cell.partition("\n")
-        if "[markdown]" not in head:
-            exec(compile(code, "14_preferences.py", "exec"), names)  # noqa: S102
-        if "def measure(" in code:
+    for cell in jupytext.read(ROOT / "notebooks" / "14_preferences.py").cells:
+        if cell.cell_type == "code":
+            exec(compile(cell.source, "14_preferences.py", "exec"), names)  # noqa: S102
+        if "def measure(" in cell.source:
             return names
     raise ValueError("the lesson defines no measure")
 

@@ -12,7 +12,7 @@ assert [round(100 * share) for share in two] == [46, 68]
 seen, new = (set(reports.completion.map(parse).str["system"].dropna()) for reports in (train, test))
 assert (len(new), len(seen & new)) == (59, 5)
 
-# The rule; a longer list has the crates that augmentation puts in, of which there is no report.
+# The rule; `more` are the crates of augmentation, in no report.
 assert [round(100 * by_split[name].exact) for name in splits] == [39, 39, 30]
 assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 57, 58] and len(LISTED) == 91
 script = (folder.parent / "build" / "record_tickets.py").read_text(encoding="utf-8")
@@ -69,15 +69,13 @@ right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.comple
 assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]].sum() == 6
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
 given = final[final.way == "lora 288"]
-right, _, differ = filled(given.answer, given.prompt, map(json.loads, given.completion))
+written = given.answer, given.prompt, [*map(json.loads, given.completion)]
+right, _, differ = filled(*written)
 assert round((right & differ).sum() / differ.sum(), 2) == 0.66  # only confirmed
 LISTED |= more
-right, by_rule, differ = filled(given.answer, given.prompt, map(json.loads, given.completion))
-assert [round(100 * part.mean()) for part in (by_rule[:, 0], (right | differ).all(1), by_rule[:, :2].all(1))] == [
-    86,
-    72,
-    73,
-]
+right, by_rule, differ = filled(*written)
+shares = by_rule[:, 0].mean(), (right | differ).all(1).mean(), by_rule[:, :2].all(1).mean()
+assert [round(100 * share) for share in shares] == [86, 72, 73]
 LISTED -= more
 eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
 The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.

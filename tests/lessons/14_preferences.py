@@ -5,8 +5,7 @@ assert len(tables["validation"]) == 30 and len(tables["test"]) == 40
 assert first.chosen.str.startswith(HABIT).sum() == 39 and not pairs.prompt.isin(first.prompt).any()
 assert all(answer.count("`") % 2 == 0 for answer in [*pairs.chosen, *pairs.rejected])
 assert size(HABIT.strip()) == 7 and tokenizer.decode(tokenizer(" " + HABIT).input_ids[0]) == " G"
-# Of two neighbours the gaps are n and -n. A tree with one split, learned from 24 pairs, is better than a coin on the
-# questions that it has not seen only if the pairs are not matched.
+# Of two neighbours the gaps are n and -n, so length tells something only where pairs are not matched.
 for table in (pairs, new_pairs):
     gap = (table.chosen.map(size) - table.rejected.map(size)).to_numpy()
     assert (gap[::2] == -gap[1::2]).all() and (gap[::2] > 0).all()
@@ -49,7 +48,7 @@ assert abs(won[2]) < 0.6 and abs(lost[2] + 5.2) < 0.8 and abs(new_pairs[BEFORE].
 loaded_seen = read_off(loaded)
 assert loaded_seen[0] <= 2 and loaded_seen[1] <= 2
 assert log["rewards/margins"].iloc[3] > 0.15 and log["rewards/accuracies"].iloc[0] <= 0.5
-# The record of the real model: which rate was chosen, and what is said of it.
+# The record of the real model.
 whole = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
 tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
 assert tried.habit[3e-4] == 30 and tried.habit[1e-3] == 0 and (whole["empty"] == 0).all()

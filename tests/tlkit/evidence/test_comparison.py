@@ -360,9 +360,9 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
     assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
-    smaller = LADDER["smaller micro-batch"]
-    in_bf16 = partial(replace, precision="bf16")
-    monkeypatch.setitem(LADDER, "smaller micro-batch", lambda plan, batch: in_bf16(smaller(plan, batch) or plan))
+    rung = "smaller micro-batch"
+    smaller = LADDER[rung]
+    monkeypatch.setitem(LADDER, rung, lambda plan, batch: replace(smaller(plan, batch) or plan, precision="bf16"))
     assert main([*wanted, "--fallback", "--output", str(tmp_path / "with")]) == 0
     table = json.loads(capsys.readouterr().out)
     assert [row["strategy"] for row in table] == ["zero-shot", "bitfit", CONTROL]
