@@ -10,7 +10,8 @@ import course
 # parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the adapter
 # switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot stand
 # in for that, because peft changed it in place.) For a method that starts as the base model the second number is 0.
-# Prompt tuning is left out: its logits also cover its vectors.
+# PiSSA is an exception: it has changed $W$ itself, so with its adapter off the model is not the old one. Prompt tuning
+# is left out: its logits also cover its vectors.
 
 # %%
 import torch
