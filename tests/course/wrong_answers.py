@@ -256,8 +256,8 @@ WRONG = {
     "ex07_1": [
         (_by_name, "as in the published run"),
         (_without_freezing, "everything trains"),
-        (_without_the_norm, "the final norm does not train"),
-        (_freeze_the_lower, "this trains as well"),
+        (_without_the_norm, "norm.weight does not train"),
+        (_freeze_the_lower, "tokens.weight trains"),
         (_a_llama_only, "your function stopped with AttributeError"),
         (lambda model, blocks: apply_strategy(model, "last_layers", blocks=blocks), "the model is to be returned"),
         (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),

@@ -1,5 +1,4 @@
 assert costs["% of full"].round().tolist() == [100, 88, 67, 94]
-assert not tl.meta_model("llama2-7b").config.tie_word_embeddings
 assert new_model().config.tie_word_embeddings and len(new_model().model.layers) == 8
 
 head = qwen.lm_head.weight.numel()
@@ -20,9 +19,10 @@ assert higher("last_layers", "upper_half").round(1).tolist() == [2.3, 1.1, 3.4]
 assert table["perplexity, % above full"].drop("full").max() < 19
 assert round(100 * step_flops(top) / flops["full"]) == 32
 assert 1 / 3 < 2 * 2 * E.numel() * 512 / step_flops(top) < 0.5
-assert tied[0] > 0.8 and abs(one_row[0] - 0.86) < 0.05 and one_row[1] < 0.03
-assert apart < 1e-4 and after < before - 0.25, "a whole model that learned"
+assert (held_out == full_stop).sum() == 56 and tied[0] > 0.8 and abs(one_row[0] - 0.86) < 0.05 and one_row[1] < 0.03
+assert after < before - 0.25
 general = record.general[["zero-shot", "full", "freeze_lower", "upper_half", "last_blocks"]].round()
 assert general.tolist() == [36, 64, 88, 53, 48]
-assert record.general[["freeze_embeddings", "upper_half", "last_layers", "last_blocks"]].max() < 64
+kept = record.loc[["freeze_embeddings", "upper_half", "last_layers", "last_blocks"]]
+assert kept.general.max() < 64 and {*kept.learning_rate} == {0.002, 0.00316, 0.005}
 assert round(4 * 896 / 1000, 1) == 3.6

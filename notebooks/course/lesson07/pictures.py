@@ -7,6 +7,7 @@ from course.drawing import GRADIENT, TRAINED
 from tlkit.reports.figure import FAINT, INK, Chart, described, headline, new_figure
 
 PRODUCTS = {"forward": "#BBBBBB", "gradient of the input": GRADIENT, "gradient of the weights": TRAINED}
+NOT_NEEDED = {"facecolor": "white", "edgecolor": FAINT, "linestyle": ":"}
 
 
 def products_of(model: nn.Module) -> dict[str, tuple[bool, bool, bool]]:
@@ -15,8 +16,7 @@ def products_of(model: nn.Module) -> dict[str, tuple[bool, bool, bool]]:
     Args:
         model: transformers' Qwen2 or Llama; only shapes and `requires_grad` are read.
     """
-    layers = model.model.layers
-    parts = {str(number): list(block.parameters()) for number, block in enumerate(layers)}
+    parts = {f"block {number}": list(block.parameters()) for number, block in enumerate(model.model.layers)}
     parts["head"] = [*model.model.norm.parameters(), *model.get_output_embeddings().parameters()]
     below, found = model.get_input_embeddings().weight.requires_grad, {}
     for name, parameters in parts.items():
@@ -39,19 +39,16 @@ def products_chart(models: dict[str, nn.Module], finding: str) -> Chart:
         base, parts = -4.6 * place, products_of(model)
         axes.text(0, base + 3.5, title, fontweight="bold", color=INK, va="center")
         for column, (name, done) in enumerate(parts.items()):
-            label = name if name == "head" else f"block {name}"
-            axes.text(column + 0.5, base - 0.12, label, ha="center", va="top", fontsize="small", color=INK)
+            axes.text(column + 0.5, base - 0.12, name, ha="center", va="top", fontsize="small", color=INK)
             for row, (shade, computed) in enumerate(zip(PRODUCTS.values(), done, strict=True)):
-                style = {"facecolor": shade, "edgecolor": INK}
-                style = style if computed else {"facecolor": "white", "edgecolor": FAINT, "linestyle": ":"}
+                style = {"facecolor": shade, "edgecolor": INK} if computed else NOT_NEEDED
                 axes.add_patch(Rectangle((column + 0.04, base + 2.06 - row), 0.92, 0.88, **style))
         words.append(f"{title}: {sum(map(sum, parts.values()))} of {3 * len(parts)} products are computed")
     figure.words = tuple(words)
-    axes.set_xlim(-0.1, len(parts) + 0.1)
-    axes.set_ylim(base - 1.0, 4.1)
+    axes.set(xlim=(-0.1, len(parts) + 0.1), ylim=(base - 1.0, 4.1))
     axes.axis("off")
     kinds = {name: Patch(facecolor=shade, edgecolor=INK) for name, shade in PRODUCTS.items()}
-    kinds["not needed"] = Patch(facecolor="white", edgecolor=FAINT, linestyle=":")
+    kinds["not needed"] = Patch(**NOT_NEEDED)
     figure.legend(kinds.values(), kinds, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
     headline(figure, finding)
     return figure
