@@ -17,7 +17,7 @@
 #
 # **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
 #
-# About 34 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings
@@ -47,13 +47,13 @@ def load():
 
 
 def adamw(parameters):
-    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0)
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=0.0, fused=True)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Read the message
 #
-# Here are two messages that users of PyTorch posted (pytorch issue 16417; issue 35 of carolchenyx/MGFN.), without their
+# Here are two messages that users of PyTorch posted (`pytorch/pytorch#16417`, `carolchenyx/MGFN.#35`), without their
 # closing advice. **Which of the two cards is full?**
 #
 # > **A.** CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB
@@ -69,12 +69,12 @@ def adamw(parameters):
 # is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
-# tensor that fails is often not to blame, so making it smaller rarely helps.
+# tensor that fails is only the first without room, so making this one smaller rarely helps.
 #
 # Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because the reserve lies in pieces
 # and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
-# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before starting (up to release 2.9
-# `PYTORCH_CUDA_ALLOC_CONF`; on Windows not in all releases).
+# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before you start Python. (Up to release 2.9 the name
+# is `PYTORCH_CUDA_ALLOC_CONF`; on Windows older releases cannot do it.)
 #
 # Here are three segments of a fragmented card, one sign for each MiB, `#` in use and `.` free. Of 72 MiB 34 are free,
 # but no tensor above 8 MiB finds a place. Batches of varying lengths leave such holes.
@@ -83,8 +83,7 @@ def adamw(parameters):
 # ##########......########  ........####........####  ######......######......
 # ```
 #
-# (To see the segments of your own run, load a snapshot at pytorch.org/memory_viz.) If your card is full like A, you
-# have to need less memory, which is what the rest of this lesson is about.
+# (To see your own segments, load a snapshot at pytorch.org/memory_viz.) The rest of this lesson is for a full card.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -120,6 +119,7 @@ def accumulate(model, inputs, labels, size):
     for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
         logits = model(input_ids=rows).logits.flatten(0, 1)
         loss = cross_entropy(logits, targets.flatten(), reduction="sum")
+        del logits  # or the backward pass keeps one tensor more
         (loss / counted).backward()
 
 
@@ -134,6 +134,11 @@ def flat(tensors):
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
+inputs, labels = text[:4, :-1], text[:4, 1:].clone()
+for row, length in enumerate((63, 63, 20, 8)):
+    labels[row, length:] = -100  # after the text: padding
+
+
 def gradient(way, size, model):
     way(model, inputs, labels, size)
     return flat(p.grad for p in model.parameters())
@@ -143,9 +148,6 @@ def apart(one, other):
     return float((one - other).norm() / other.norm())
 
 
-inputs, labels = text[:4, :-1], text[:4, 1:].clone()
-for row, length in enumerate((63, 63, 20, 8)):
-    labels[row, length:] = -100  # after the text: padding
 whole = gradient(accumulate, 4, load())
 right = apart(gradient(accumulate, 2, load()), whole)
 wrong = apart(gradient(mean_of_means, 2, load()), whole)
@@ -183,7 +185,7 @@ def activations(model):  # MiB that wait for the backward pass
         start = track.current
         hidden = model.get_decoder()(input_ids=text[:4], use_cache=False)
         kept = track.current - start
-        del hidden  # it holds the graph
+        del hidden  # until here it kept the graph alive
     return kept / 2**20
 
 
@@ -197,16 +199,15 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One block saves 3.5 MiB, and all eight 28. The eight block inputs of 4 × 64 × 192 numbers take 1.5 of the 2.1 MiB that
-# are left. The price is time: a backward pass costs about two forward passes, so a step takes four units of arithmetic
-# instead of three. transformers does the same to every block by `model.gradient_checkpointing_enable()` (in newer
-# releases `activation_checkpointing_enable`).
+# are left. The price is time: a backward pass costs about two forward passes, so a step costs four instead of three.
+# `model.gradient_checkpointing_enable()` of transformers (newer: `activation_checkpointing_enable`) wraps every block.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
 #
-# Both ways save activations. The largest part of the rest are AdamW's two moments, which are needed only once a step.
-# So they can stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the
-# parameters, and the result comes back. The price is time again: gradients and weights travel in every step.
+# Both ways save activations. Most of the rest is AdamW's two moments, which are needed only once a step. So they can
+# stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters,
+# and the result comes back. The price is time again: gradients and weights travel in every step.
 
 
 # %%
@@ -259,7 +260,8 @@ def attempt(model, optimizer, batch, size):
 #
 # - In the forward or backward pass, halve the micro-batch.
 # - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter
-#   group, AdamW makes all moments before it changes any weight.
+#   group and `fused=True`, AdamW makes all moments before it changes any weight and needs no memory after that, so the
+#   failed step has changed nothing. (In a later step, `HostAdamW` would lose what the moments hold.)
 #
 # To try this without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed
 # the budget is refused with CUDA's message. `card.count` counts the weights, and inside `card.host()` nothing is
@@ -287,46 +289,46 @@ def train(model, card, size=4):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We train on a card with plenty of memory, then on one with 80 MiB, and compare the weights.
+# Weights and gradients take 15 MiB each, and the moments 31. A row takes about 11 MiB, activations and logits together.
+# We train on a card of 8 GiB, then on one of 76 MiB, and compare the weights. **At which step will the small one fail,
+# and how many rows at once will fit then?**
 
 # %%
 undisturbed, recovered = load(), load()
 train(undisturbed, tl.virtual_device(memory="8GiB"))
-log = train(recovered, tl.virtual_device(memory="80MiB"))
+log = train(recovered, tl.virtual_device(memory="76MiB"))
 difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
 course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 fits in one piece. From step 2 on AdamW's moments are in memory as well, so a micro-batch of four rows no
-# longer fits, nor one of two; single rows do. The weights agree with those of a card with 8 GiB to within rounding,
-# because the gradients are the same sums in another order.
+# Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the
+# moments are there as well. Four rows would need 90 MiB, and two still 83, because the gradients of the first two wait.
+# Single rows need 72. The weights agree to within rounding, because the gradients are the same sums in another order.
 #
-# Now the loop gets only 48 MiB. **Weights and gradients take 31 MiB, and the moments as much. Which remedy comes
-# last?**
+# Now the loop gets only 48 MiB. **Which remedy comes last?**
 
 # %%
-small, small_card = load(), tl.virtual_device(memory="48MiB")
-small_log = train(small, small_card)
+small = load()
+small_log = train(small, tl.virtual_device(memory="48MiB"))
 difference = apart(flat(small.parameters()), flat(undisturbed.parameters()))
-print(f"at most {small_card.peak / 2**20:.1f} MiB on the card")
 course.claim("Even 48 MiB make the same weights", difference < 1e-5)
 small_log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row the forward and backward pass fit, and the failure moves to the optimizer step. A smaller micro-batch or
-# checkpointing cannot help there, because no activations are left at that moment. So first look at where a step fails:
+# Single rows need 15 + 15 + 11 = 41 MiB and fit, so the failure moves to the optimizer step. Smaller micro-batches or
+# checkpointing cannot help there, because no activations are left. So first look at where a step fails:
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
 # | the first forward or backward pass | weights, activations, logits | smaller micro-batches, checkpointing |
 # | the first optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
-# | the second step | the moments, now beside the activations | smaller micro-batches |
+# | the second step | moments beside the activations | as in the first pass, or a restart with AdamW on the host |
 # | a later step (not shown here) | a longer batch, or fragments | sort or cut long texts; expandable segments |
 #
-# **Limits.** The ordinary AdamW also needs scratch tensors, when some weights may have changed already. So our loop
-# raises the error of a later optimizer step; in the first it takes scratch for moments. `fused=True` needs no scratch.
-# With dropout, a repeated step sets other activations to zero: it is a valid step but not the same.
+# **Limits.** Without `fused=True`, AdamW makes scratch tensors, on CUDA a copy of the trained parameters, when moments
+# or weights have already changed, so a step that fails there cannot be repeated. With dropout, a repeated step is
+# valid but not the same. And our loop is for one card: of several, the others would wait for the one that repeats.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -334,12 +336,12 @@ small_log
 # At work these ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once
 # × micro-batches × cards. Keep it constant when you change the first two. On a CUDA card, `optim="paged_adamw_32bit"`
 # lets the moments move to the host ([lesson 6](06_qlora.ipynb)). `paged_adamw_8bit` also stores them in 8 bits, and
-# `bf16=True` helps too, but both change the numbers. We pad half of the rows, so a mean of means would show. **Will one
-# row at a time with checkpointing train the same model as four rows at once?**
+# with many tokens `bf16=True` helps too, but both change the numbers. We pad half of the rows, so a mean of means would
+# show. **Will one row at a time with checkpointing train the same model as four rows at once?**
 
 
 # %%
-warnings.simplefilter("ignore")  # of newer releases, about the old name
+warnings.simplefilter("ignore", FutureWarning)  # newer releases: the old name below
 
 
 def by_trainer(**memory):
@@ -366,16 +368,16 @@ difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but then the training is another. After each
-# error it multiplies the batch by 0.9, rounds down, and starts again from step 1, with the weights as they are by then.
-# On our card of 80 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.) An
-# epoch then has six noisier steps instead of three, at a rate chosen for four rows. With `max_steps=3`, as here, the
-# training would see only half of the text.
+# It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but that is a different training. After an error
+# it multiplies the batch by 0.9, rounds down, and starts again from step 1, with weights and moments as they are by
+# then. On our card of 76 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.)
+# An epoch then has six noisier steps instead of three, at a rate chosen for four rows. With `max_steps=3`, as here, the
+# training would see half of the text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
-# A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For its Llama of
+# A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For Llama with
 # seven billion parameters, the table counts what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA
 # takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
 
@@ -395,9 +397,8 @@ table.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA leaves 7 GiB. With checkpointing, one row of 2,048 tokens keeps 32 block inputs of 2,048 × 4,096 numbers in bf16,
-# which is 0.5 GiB; three tensors like its logits, 2,048 × 32,000 numbers in fp32, take 0.7 GiB, and one recomputed
-# block comes on top. So LoRA in bf16 fits with seven billion parameters, and QLoRA is for longer texts or for 13
-# billion.
+# which is 0.5 GiB; three tensors of logits, 2,048 × 32,000 numbers in fp32, take 0.7 GiB, and one recomputed block
+# about 0.5. So LoRA in bf16 fits with seven billion parameters, and QLoRA is for longer texts or for 13 billion.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -436,22 +437,21 @@ import tlkit as tl
 course.quiz("quiz10")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.1.** Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape
-# (rows, tokens). At most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape
-# (rows, tokens, vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of
-# -100 does not. Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and return the
-# loss of the whole batch. The last micro-batch may be smaller, and a micro-batch may have no target that counts.
+# **Exercise 10.1.** Find a micro-batch that fits. `step(rows)` runs a forward and backward pass with that many rows,
+# and raises `torch.OutOfMemoryError` if they do not fit. Try `rows`, then half as many, rounded down, and so on. Return
+# the first number that fits; if even one row does not, let the error through. Before each new try, the tensors of the
+# failed one must be gone.
 
 # %%
-from torch.nn.functional import cross_entropy
+import torch
 
 
-def gradients_in_pieces(model, inputs, targets, size):
-    """Gradients and loss as if the whole batch had passed at once."""
+def rows_that_fit(step, rows):
+    """Halve `rows` until `step(rows)` no longer runs out of memory."""
     # your code here
 
 
-course.check("ex10_1", gradients_in_pieces)
+course.check("ex10_1", rows_that_fit)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·

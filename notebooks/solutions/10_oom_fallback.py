@@ -5,29 +5,27 @@
 import course
 
 # %% [markdown]
-# Compute the gradients of a batch in smaller micro-batches. `inputs` and `targets` have the shape (rows, tokens). At
-# most `size` rows may pass through `model` at once, and `model(inputs)` returns scores of shape (rows, tokens,
-# vocabulary). The loss is the mean cross-entropy over all targets of the batch that count; a target of -100 does not.
-# Leave the gradients of the *whole* batch in the weights, which have no gradients yet, and return the loss of the whole
-# batch. The last micro-batch may be smaller, and a micro-batch may have no target that counts.
+# Find a micro-batch that fits. `step(rows)` runs a forward and backward pass with that many rows, and raises
+# `torch.OutOfMemoryError` if they do not fit. Try `rows`, then half as many, rounded down, and so on. Return the first
+# number that fits; if even one row does not, let the error through. Before each new try, the tensors of the failed one
+# must be gone.
 
 # %%
-from torch.nn.functional import cross_entropy
+import torch
 
 
-def gradients_in_pieces(model, inputs, targets, size):
-    """Gradients and loss as if the whole batch had passed at once."""
+def rows_that_fit(step, rows):
+    """Halve `rows` until `step(rows)` no longer runs out of memory."""
     ### BEGIN SOLUTION
-    counted, loss = (targets != -100).sum(), 0.0
-    for some_inputs, some_targets in zip(
-        inputs.split(size), targets.split(size), strict=True
-    ):
-        scores = model(some_inputs).flatten(0, 1)
-        share = cross_entropy(scores, some_targets.flatten(), reduction="sum") / counted
-        share.backward()
-        loss += share.item()
-    return loss
+    while True:
+        try:
+            step(rows)
+            return rows
+        except torch.OutOfMemoryError:
+            if rows == 1:
+                raise  # nothing is left to halve
+        rows = rows // 2  # here the exception is gone, and the tensors with it
     ### END SOLUTION
 
 
-course.check("ex10_1", gradients_in_pieces)
+course.check("ex10_1", rows_that_fit)

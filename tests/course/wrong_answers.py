@@ -9,7 +9,6 @@ from statistics import mean
 import torch
 from safetensors import safe_open
 from scipy.stats import binomtest
-from torch.nn.functional import cross_entropy
 
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
@@ -120,73 +119,30 @@ def _a_llama_only(model, blocks):
     return model
 
 
-def _pieces(inputs, targets, rows):
-    return list(zip(inputs.split(rows), targets.split(rows), strict=True))
+def _halving(least=1, halved=lambda rows: rows // 2, found=lambda rows: rows, keep=False, last=True):
+    """The loop of 10.1, made wrong by its options."""
+
+    def rows_that_fit(step, rows):
+        while rows >= least:
+            try:
+                step(rows)
+                return found(rows)
+            except torch.OutOfMemoryError as error:
+                failed = error if keep else None
+                if rows == 1 and last:
+                    raise
+            rows = halved(rows)
+        return failed
+
+    return rows_that_fit
 
 
-def _loss(model, inputs, targets, reduction="mean"):
-    return cross_entropy(model(inputs).flatten(0, 1), targets.flatten(), reduction=reduction)
-
-
-def _summing(divisor, returned="sum"):
-    """Sums of the pieces, each divided by what `divisor` makes of targets and pieces."""
-
-    def gradients(model, inputs, targets, rows):
-        pieces, losses = _pieces(inputs, targets, rows), []
-        for some, wanted in pieces:
-            losses.append(_loss(model, some, wanted, "sum") / divisor(targets, pieces))
-            losses[-1].backward()
-        return losses[-1] if returned == "last" else sum(losses)
-
-    return gradients
-
-
-def _counted(targets, pieces=()):
-    return (targets != -100).sum()
-
-
-def _meaning(share):
-    """Means of the pieces, each times what `share` makes of its targets, all targets and pieces."""
-
-    def gradients(model, inputs, targets, rows):
-        pieces, loss = _pieces(inputs, targets, rows), 0.0
-        for some, wanted in pieces:
-            part = _loss(model, some, wanted) * share(wanted, targets, pieces)
-            part.backward()
-            loss += part.item()
-        return loss
-
-    return gradients
-
-
-# Weighs the means rightly, and stumbles over a mean of nothing.
-_hollow = _meaning(lambda wanted, targets, pieces: _counted(wanted) / _counted(targets))
-
-
-def _dropped(model, inputs, targets, rows):
-    for some, wanted in _pieces(inputs, targets, rows):
-        model.zero_grad()
-        part = _loss(model, some, wanted)
-        part.backward()
-    return part.item()
-
-
-def _dropped_at_the_end(model, inputs, targets, rows):
-    loss = _summing(_counted)(model, inputs, targets, rows)
-    model.zero_grad()
-    return loss
-
-
-def _whole(model, inputs, targets, rows):
-    loss = _loss(model, inputs, targets)
-    loss.backward()
-    return loss.item()
-
-
-def _trains(model, inputs, targets, rows):
-    loss = _summing(_counted)(model, inputs, targets, rows)
-    torch.optim.SGD(model.parameters(), lr=0.1).step()
-    return loss
+def _within_except(step, rows):
+    try:
+        step(rows)
+    except torch.OutOfMemoryError:
+        return _within_except(step, rows // 2)
+    return rows
 
 
 def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False, extra=1.5):
@@ -266,18 +222,17 @@ WRONG = {
         (lambda adapted, tokens: adapted, "2 numbers are asked for"),
     ],
     "ex10_1": [
-        (_meaning(lambda wanted, targets, pieces: 1 / len(pieces)), "each piece is divided by its own number"),
-        (_meaning(lambda wanted, targets, pieces: 1), "the means of the pieces are added up"),
-        (_hollow, "What is the mean of no losses?"),
-        (_dropped, "the last piece alone"),
-        (_dropped_at_the_end, "without a gradient"),
-        (_whole, "rows went through the model at once"),
-        (_trains, "the weights have changed"),
-        (_summing(lambda targets, pieces: 1), "divided by nothing"),
-        (_summing(lambda targets, pieces: targets.numel()), "also by those of -100"),
-        (_summing(lambda targets, pieces: len(targets)), "divided by the rows"),
-        (_summing(lambda targets, pieces: _counted(targets) * len(pieces)), "divided twice"),
-        (_summing(_counted, returned="last"), "the loss that you return is not"),
+        (_within_except, "the `except` block had not ended"),
+        (_halving(keep=True), "a name held the exception"),
+        (_halving(halved=lambda rows: rows - 1), "the tries are [8, 7, 6, 5, 4]"),
+        (_halving(halved=lambda rows: -(-rows // 2)), "the tries are [7, 4, 2, 1]"),
+        (_halving(least=0, last=False), "the tries are [6, 3, 1, 0]"),
+        (_halving(last=False), "the error has to come through"),
+        (_halving(halved=lambda rows: rows), "never ends"),
+        (_halving(found=lambda rows: 2 * rows), "you return 16, and 8 were the first that fitted"),
+        (lambda step, rows: step(rows) or rows, "the tries are [8], and should be [8, 4]"),
+        (lambda step, rows: rows, "the tries are [], and should be [8]"),
+        (_halving(found=lambda rows: None), "your function returns nothing yet"),
     ],
     "ex11_1": [
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),

@@ -1,6 +1,6 @@
 import weakref
 
-from accelerate.utils import find_executable_batch_size
+from transformers import TrainerCallback
 
 counted = [int((labels[rows] != -100).sum()) for rows in (slice(0, 2), slice(2, 4))]
 assert counted == [126, 28] and counted[0] / counted[1] == 4.5
@@ -11,7 +11,7 @@ failed, nothing = "forward or backward", "-"
 assert log["failed in"].tolist() == [nothing, failed, failed, nothing, nothing]
 assert log["step"].tolist() == [1, 2, 2, 2, 3] and log["rows at once"].tolist() == [4, 4, 2, 1, 1]
 parameters = sum(p.numel() for p in small.parameters())
-assert small_card.peak <= 48 * 2**20 < 16 * parameters and difference < 1e-5 and round(8 * parameters / 2**20) == 31
+assert 16 * parameters > 48 * 2**20 and difference < 1e-5 and round(8 * parameters / 2**20) == 31
 assert small_log["failed in"].tolist() == [failed, failed, "optimizer step", nothing, nothing, nothing]
 assert small_log["optimizer"].tolist() == ["AdamW"] * 3 + ["HostAdamW"] * 3
 try:
@@ -23,21 +23,22 @@ assert HostAdamW([torch.nn.Parameter(torch.ones(2, dtype=torch.bfloat16))]).copi
 tried = []
 
 
-@find_executable_batch_size(starting_batch_size=4)
-def train_from_the_start(batch_size):
-    model = load()
-    optimizer = adamw(model.parameters())
-    with tl.virtual_device(memory="80MiB") as card:
-        card.count(model.parameters())
-        for step, batch in enumerate(text.split(batch_size), 1):
-            tried.append((batch_size, step))
-            accumulate(model, batch[:, :-1], batch[:, 1:], batch_size)
-            optimizer.step()
-            optimizer.zero_grad()
+class Tries(TrainerCallback):
+    def on_step_begin(self, arguments, state, control, **others):
+        tried.append((state.train_batch_size, state.global_step + 1))
 
 
-train_from_the_start()
-assert dict(tried) == {4: 2, 3: 2, 2: 6}, "the last step of each attempt"
+retrying = TrainingArguments(
+    mkdtemp(), num_train_epochs=1, use_cpu=True, report_to="none", disable_tqdm=True,
+    save_strategy="no", per_device_train_batch_size=4, auto_find_batch_size=True,
+)  # fmt: skip
+rows = [{"input_ids": row, "labels": row} for row in text]
+trainer = Trainer(load(), retrying, train_dataset=rows, callbacks=[Tries()])
+trainer.remove_callback(PrinterCallback)
+with tl.virtual_device(memory="76MiB") as card:
+    card.count(trainer.model.parameters())
+    trainer.train()
+assert dict(tried) == {4: 2, 3: 1, 2: 6}, "the last step of each attempt; three rows fail at once: the moments stay"
 assert table.GiB.round().tolist() == [113, 25, 13, 4]
 left = table["left of 20 GiB"].tolist()
 assert left[1] < 0 and 6.8 <= left[2] < 7.4 and 0.85 * 23.65 > 20
@@ -67,16 +68,41 @@ except torch.OutOfMemoryError:
     assert watched[0]() is not None, "inside the except block the activations are still there"
 assert watched[0]() is None, "after it they are gone"
 
-# A batch of two fits beside the moments; two of four rows do not, as the first two's gradients wait: 15 MiB.
+# The page's sums of 15, 31 and 11 MiB, to within 3: a row takes 10.4 to 11.5.
 assert round(4 * parameters / 2**20) == 15
-peaks = []
-for rows in (text[:2], text[:4]):
-    model = load()
-    optimizer = adamw(model.parameters())
-    for batch in (rows, rows):  # in the second step the moments are there
-        with tl.track_memory(model) as track:
-            accumulate(model, batch[:, :-1], batch[:, 1:], 2)
-        optimizer.step()
-        optimizer.zero_grad()
-    peaks.append(track.peak / 2**20)
-assert 12 < peaks[1] - peaks[0] < 18, peaks
+
+
+def peaks(rows, size, optimizer=adamw):
+    """MiB at most in the first and in the second step."""
+    model, most = load(), []
+    with tl.track_memory(model) as track:
+        optimizer = optimizer(model.parameters())
+        for _ in range(2):
+            accumulate(model, rows[:, :-1], rows[:, 1:], size)
+            most.append(track.peak / 2**20)
+            optimizer.step()
+            model.zero_grad()
+            track.peak = track.current
+    return most
+
+
+(first, whole), (alone, single), (_, halves) = (peaks(text[:4], size) for size in (4, 1, 2))
+for measured, said in ((first, 59), (whole, 90), (halves, 83), (single, 72), (alone, 41)):
+    assert abs(measured - said) < 3, (measured, said)
+two = peaks(text[:2], 2)[1]
+assert two < 76 and 12 < halves - two < 18, "a batch of two fits; in four rows, the first two's gradients wait"
+assert max(peaks(text[:4], 4, partial(HostAdamW, host=card.host))) < 76
+# Scratch of the default on CUDA (foreach) fails when weights have changed; the fused one needs none.
+for options in ({"foreach": True}, {"fused": True}):
+    model, failed = load(), False
+    accumulate(model, text[:1, :-1], text[:1, 1:], 1)
+    before = flat(model.parameters())
+    optimizer = torch.optim.AdamW(model.parameters(), **options)
+    with tl.virtual_device(memory="70MiB") as card:  # 62 for weights, gradients and moments
+        card.count(tensor for p in model.parameters() for tensor in (p, p.grad))
+        try:
+            optimizer.step()
+        except torch.OutOfMemoryError:
+            failed = True
+    assert failed == ("foreach" in options) and apart(flat(model.parameters()), before) > 0
+assert round((17.1 - 12.9 - 0.2) / 32 * 4, 1) == 0.5, "a block of lesson 9's Llama, for 2,048 tokens and not 512"
