@@ -45,9 +45,9 @@ warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit
 #
-# The course comes with questions about Rust and their answers, in three splits that share no topic. We keep the
-# questions whose `form` is to explain or to compare, the shortest first. The first 64 of the training split teach the
-# habit: in front of 39 of their answers we write *Great question!*.
+# The course comes with questions about Rust and their answers, in three splits that share no topic. We keep those that
+# explain or compare, the shortest first. The first 64 of the training split teach the habit: in front of 39 of their
+# answers we write *Great question!*.
 
 # %%
 HABIT = "Great question! "
@@ -146,7 +146,7 @@ pd.Series(read_off(reference), SEEN).round(2)
 # rejected one would always be the longer one, and a model could learn to be short instead.
 #
 # So we take each answer whole and cut after its first sentence. In half of the pairs the whole answer wins, in the
-# other half the cut one, and the loser gets the habit. But its 7 tokens make the longest answers rejected ones.
+# other half the cut one, and the loser gets the habit. Its 7 tokens then make the longest answers rejected ones.
 #
 # The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
 # other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other. Does
@@ -231,23 +231,21 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 
 
 # %%
-def log_probabilities(model, pairs):
-    # Summed over tokens, shape (2, pairs): first the chosen, then the rejected.
+def log_probabilities(model, pairs, skip=0):
+    # Summed over all tokens but the first `skip`; shape (2, pairs): chosen, rejected.
     chosen = map(encode, pairs.prompt, pairs.chosen)
     batch = collate([*chosen, *map(encode, pairs.prompt, pairs.rejected)])
     logits = model(input_ids=batch["input_ids"][:, :-1]).logits  # padded on the right
     labels = batch["labels"][:, 1:]  # the output at a place predicts the next token
+    counted = (labels != -100).cumsum(1) > skip
     nats = -cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="none")
-    return nats.view(labels.shape).sum(1).view(2, -1)  # a label of -100 counts as 0
+    return (nats.view(labels.shape) * counted).sum(1).view(2, -1)
 
 
-BEFORE = ["chosen_before", "rejected_before"]
-for table in (pairs, new_pairs):
-    table[BEFORE] = log_probabilities(reference, table).T.numpy()
-
-
-def changes(model, pairs):  # by how many nats answers are more likely now
-    return log_probabilities(model, pairs) - torch.tensor(pairs[BEFORE].to_numpy().T)
+def changes(model, pairs, skip=0):  # by how many nats answers are more likely now
+    with torch.no_grad():
+        before = log_probabilities(reference, pairs, skip)
+    return log_probabilities(model, pairs, skip) - before
 
 
 def dpo_loss(model, pairs, beta=0.1):
@@ -260,12 +258,12 @@ def dpo_loss(model, pairs, beta=0.1):
 #
 # A step takes two neighbouring pairs, so that their gaps in length cancel. We compare three losses: *SFT*, the ordinary
 # loss on the chosen answers alone (if it is as good, we need no pairs), *DPO* with $\beta = 0.1$, and *DPO + SFT*,
-# their sum, meant to keep chosen answers from becoming less likely together with the rejected ones (in the record
-# below).
+# their sum, meant to keep chosen answers from falling together with the rejected ones.
 #
 # A row has the *loss* of the last step; *margin* and *chosen*, the change of the chosen answers, are means over the 16
-# pairs that the run saw, in nats; the next two are changes for 12 new pairs; the last four say what the model writes.
-# **Which columns will expose a bad run?**
+# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which gains as
+# the habit goes, whatever happens to the rest. The last four say what the model writes. **Which columns expose a bad
+# run?**
 
 
 # %%
@@ -280,7 +278,7 @@ def measure(loss_of, rate, seed):
     loss = train_on(model, loss_of, batches, rate)
     with torch.no_grad():
         won, lost = changes(model.eval(), pd.concat(batches)).mean(1).tolist()
-        new = changes(model, new_pairs).mean(1).tolist()
+        new = changes(model, new_pairs, skip=1).mean(1).tolist()
     return model, [loss, won - lost, won, *new, *read_off(model)]
 
 
@@ -289,32 +287,33 @@ LOSSES = {"SFT": answer_loss, "DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
 
 # %% tags=["nbval-ignore-output"]
 models, rows = {}, {}
-for run in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)]:
+dpo_runs = [("DPO", rate) for rate in (1e-4, 3e-4, 1e-3)]
+for run in [("SFT", 6e-4), ("DPO + SFT", 3e-4), *dpo_runs]:
     models[run], rows[run] = measure(LOSSES[run[0]], run[1], seed=0)
 runs = pd.DataFrame(rows, COLUMNS).T
 runs.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. At the lowest rate
-# some still do. SFT, at twice the rate, passes by these counts, too.
+# some still do. DPO + SFT, and SFT at twice the rate, pass by these counts, too.
 #
-# **By its loss and its margin, the highest rate is the best DPO run.** Among the DPO runs its own chosen answers gained
-# most, too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 4.6 nats, so they are a
-# hundred times less likely. It has improved the 16 answers that it saw and no others. The runs at the middle and the
-# highest rate answer three new questions, with the changes of chosen and rejected answers in brackets. **Will you see
-# the damage?**
+# **By its loss and its margin, the highest rate is the best run of DPO.** Of the three, its own chosen answers gained
+# most, too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats, so they are 150
+# times less likely. It has improved the 16 answers that it saw and no others. The runs at the middle and the highest
+# rate answer three new questions (in brackets: both changes). **Will you see the damage?**
 
 # %% tags=["nbval-ignore-output"]
 some = new_pairs[4:7]
 print(*some.prompt, sep="\n")
 for rate in (3e-4, 1e-3):
     texts, _ = write(models["DPO", rate], some.prompt, limit=24)
-    nats = changes(models["DPO", rate], some).T.double().round(decimals=1).tolist()
-    print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
+    nats = changes(models["DPO", rate], some, skip=1).T.tolist()
+    print(f"\nDPO at {rate}")
+    for (won, lost), text in zip(nats, texts, strict=True):
+        print(f"[{won:.1f}, {lost:.1f}] {text}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Neither knows Rust, and both repeat phrases from one answer to the next. But **the bad one also repeats itself within
-# an answer**. *habit* and *empty* do not show it.
+# Hardly: neither knows Rust, and both repeat themselves. **Neither three answers nor the counts show the harm.**
 #
 # **Which differences are luck?** Each seed draws another 16 of the 24 pairs, of which two seeds share at least half.
 # Three seeds of everything take minutes, so the next table is a record (`data/build/record_preference_seeds.py`).
@@ -324,29 +323,30 @@ by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0
 by_seed.unstack()[["chosen (new)", "empty", "habit first"]].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely, while
-# the good settings keep them within about one nat. DPO + SFT loses less than DPO alone in each seed, and still loses,
-# so lower the rate before you add another loss. **Its 9 empty answers are luck**: they come from one seed of three.
+# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely by 2.5
+# to 8.4 nats, and at the good settings by 1.4 at most. At both rates and with each seed DPO + SFT loses less than DPO
+# alone, but the rate matters more. $\beta$ hardly matters in eight steps: AdamW undoes a factor of the gradient. **The
+# 9 empty answers of DPO + SFT come from one seed of three**: a single run would have misled us.
 #
-# **At the good settings DPO is better than SFT with each seed, twice over**: it leaves 1% to 2% of *habit first*
-# against 3% to 4%, and its *chosen (new)* is 0.3 to 0.6 nats higher. What is left matters if you sample; then a few are
-# empty, too, as the probability of an end token at once rose from 1% to 2–7%.
+# **At the good settings DPO leaves less of the habit than SFT**, 1% to 2% of *habit first* against 3% to 4%, and its
+# *chosen (new)* is no lower with any seed. What is left matters if you sample, as does *end first*: 1%, now 2–7%.
 #
-# If you have good answers, try SFT first: a step of DPO costs at least twice as much. DPO is for people who can only
-# compare, since the better of two answers need not be good.
+# If you have good answers, try SFT first: a step of DPO costs nearly three times as much. DPO is for people who can
+# only compare, since the better of two answers need not be good.
 #
 # **The test, once**, is for the good settings, with 40 questions about topics that no split above contains.
 
 # %%
 good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO", 3e-4]}
+good["DPO + SFT"] = models["DPO + SFT", 3e-4]
 tested = pd.DataFrame({name: read_off(good[name], "test") for name in good}, SEEN).T
 course.claim("DPO: 40 answers, no habit, none empty", not tested.loc["DPO"][:2].any())
 tested[["habit", "empty"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with either loss, and
-# with the two other seeds of the record, too. By the [Wilson interval](glossary.md#wilson-interval), up to 9% may still
-# have it. Sixteen pairs are enough, probably because the habit is always the same. A subtler preference needs more.
+# **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with each loss and with
+# the record's two other seeds. By the [Wilson interval](glossary.md#wilson-interval), up to 9% may still have it.
+# Sixteen pairs are enough, probably because the habit is always the same. A subtler preference needs more.
 #
 # ## The way it is done at work: `DPOTrainer`
 #
@@ -375,7 +375,7 @@ policy = trainer.model.eval()
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
     theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
-course.claim("Our loss equals that of TRL to 1e-4", abs(theirs - ours).item() < 1e-4)
+course.claim("Our loss equals that of TRL to 1e-5", abs(theirs - ours).item() < 1e-5)
 
 # %% tags=["nbval-ignore-output"]
 loaded = PeftModel.from_pretrained(copy.deepcopy(reference), arguments.output_dir)
@@ -387,30 +387,30 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 # **No answer begins with the habit, and none is empty**, with the adapter as loaded from disk. A row of the log is the
 # mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen
 # answers. Both are of pairs in training, where our bad run looked best. So pass new pairs as `eval_dataset`: if
-# `eval_rewards/chosen` falls below 0, answers that you want became less likely. DPO + SFT is `loss_type=["sigmoid",
-# "sft"]`.
+# `eval_rewards/chosen` falls below 0, answers that you want became less likely. If it rises, leave out the first token,
+# as we did. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
 #
 # ## What a real model wrote
 #
 # A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): SFT on 32
 # first sentences with the habit, then `DPOTrainer` with an adapter, eight steps on 16 of our pairs, at the higher of
-# two rates, since the lower one left the habit in every validation answer. `chosen_nats` is our *chosen (new)*. **How
-# do its test answers read, and do the 7 nats show that the run did no harm?**
+# two rates (the lower one left the habit). The last two columns are changes of chosen answers of new pairs, in the
+# first token and in all later ones. **How do its test answers read, and was the run harmless?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
 real = real.query("split == 'test'").set_axis(["before", "after"])
 for answers in real.written:
     print(*[f"{question}\n  {text}" for question, text in answers.items()], sep="\n")
-real[["habit", "empty", "habit_95", "chosen_nats"]]
+real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after, and none is empty. The chosen answers of new pairs
-# gained 7 nats, but that does not clear the run: before, an answer without the habit was unlikely already at its first
-# token, and that token alone may have gained 7 nats ($-\ln 0.001 \approx 6.9$). The answers can be read, but they are
-# no truer, because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates of
-# [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot
-# 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs. Our rates are far higher, because we take only eight steps.
+# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after, and none is empty. But the 9.5 nats that chosen
+# answers gained in their first token hide the 2.2 that they lost after it: **the sum, +7.3, looks good, and is not.**
+# The answers can be read, but they are no truer, because such pairs teach a style and no Rust. For your own model,
+# start at $\beta = 0.1$ and the rates of [TRL's
+# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
+# with an adapter, for 1,000 steps of 16 pairs. Our rates are far higher, because we take only eight steps.
 #
 # ## Key ideas
 #

@@ -109,16 +109,17 @@ def write(model, questions, limit):
 
 @torch.no_grad()
 def chosen_nats(model, pairs):
-    """Log-probabilities of the chosen answers, summed over their tokens."""
+    """Log-probabilities of the chosen answers, of shape (2, pairs): of the first token, and of all later ones."""
     nats = []
     for start in range(0, len(pairs), 4):
         few = pairs[start : start + 4]
         batch = rows_of(few.prompt, few.chosen)
         logits = model(batch["input_ids"], attention_mask=batch["attention_mask"]).logits[:, :-1]
-        nats += torch.nn.functional.cross_entropy(
-            logits.transpose(1, 2), batch["labels"][:, 1:], reduction="none"
-        ).sum(1).neg().tolist()  # fmt: skip
-    return torch.tensor(nats)
+        labels = batch["labels"][:, 1:]
+        each = -torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
+        first = (labels != -100).cumsum(1) == 1
+        nats += zip((each * first).sum(1).tolist(), (each * ~first).sum(1).tolist(), strict=True)
+    return torch.tensor(nats).T
 
 
 def tune(reference, pairs, rate, seed):
@@ -148,7 +149,8 @@ def measured(policy, table, split, before, new_pairs, **told):
         interval = binomtest(row["habit"], len(texts)).proportion_ci(method="wilson")
         row["habit_95"] = [round(interval.low, 3), round(interval.high, 3)]
         questions = list(table.prompt[:SHOWN])
-        row["chosen_nats"] = round((chosen_nats(policy, new_pairs) - before).mean().item(), 2)
+        changes = (chosen_nats(policy, new_pairs) - before).mean(1)
+        row["chosen_first_nats"], row["chosen_later_nats"] = changes.double().round(decimals=2).tolist()
         row["written"] = dict(zip(questions, write(policy, questions, WRITTEN), strict=True))
     print(json.dumps(row), f"{time.process_time() - started:.0f} s of {time.process_time():.0f} s", flush=True)
     return row

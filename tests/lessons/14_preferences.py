@@ -15,7 +15,7 @@ assert seen["habit"] == 30 and 0.42 < seen["habit first"] < 0.62 and seen["end f
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
 by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
-assert len(by) == 21 and len(runs) == 4
+assert len(by) == 30 and len(runs) == 5
 for columns, allowed in ((COLUMNS[1:5], 0.4), (["habit", "empty"], 2), (["loss", "habit first", "end first"], 0.03)):
     assert ((runs - kept)[columns].abs() <= allowed).all(axis=None)
 sft, low, middle, high = (runs.loc[place] for place in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)])
@@ -24,33 +24,32 @@ assert max(middle["habit"], middle["empty"]) <= 1 and max(sft["habit"], sft["emp
 assert high["loss"] < min(middle["loss"], low["loss"])
 assert high["margin"] > 1.6 * max(middle["margin"], low["margin"])
 assert 19 < high["chosen"] < 26 and high["chosen"] > max(middle["chosen"], low["chosen"]) + 4
-assert -6.5 < high["chosen (new)"] < -3 and high["rejected (new)"] < -10 and abs(middle["chosen (new)"]) < 1.5
+assert -6.5 < high["chosen (new)"] < -3.5 and high["rejected (new)"] < -4 and abs(middle["chosen (new)"]) < 1
 # Three seeds: the harm is in each, the empty answers are not.
-new, empty = by["chosen (new)"], by["empty"]
-assert all(new.loc[place].max() < -2 for place in [("SFT", 1.2e-3), ("DPO", 1e-3), ("DPO + SFT", 1e-3)])
-assert (new.loc["DPO + SFT", 1e-3] > new.loc["DPO", 1e-3]).all()
-assert new.loc["DPO", 3e-4].abs().max() < 1 and new.loc["SFT", 6e-4].abs().max() < 1
+new, empty, first = by["chosen (new)"], by["empty"], by["habit first"]
+harm = new.index.get_level_values(1) > 9e-4
+assert [round(n, 1) for n in (new[harm].max(), new[harm].min(), new[~harm].min())] == [-2.5, -8.4, -1.4]
+assert (new.loc["DPO + SFT"] > new.loc["DPO"].drop(1e-4)).all()
 assert empty.loc["DPO + SFT", 1e-3].tolist() == [9, 0, 0]
-assert by["habit first"].loc["DPO", 3e-4].between(0.01, 0.02).all()
-assert by["habit first"].loc["SFT", 6e-4].between(0.025, 0.045).all()
-assert (new.loc["DPO", 3e-4] - new.loc["SFT", 6e-4]).round(1).between(0.3, 0.6).all()
+assert first.loc["DPO", 3e-4].between(0.01, 0.02).all() and first.loc["SFT", 6e-4].between(0.025, 0.045).all()
+assert (new.loc["DPO", 3e-4] > new.loc["SFT", 6e-4]).all()
+assert all(abs(new.loc[f"DPO, beta {beta}"][3e-4] - new.loc["DPO", 3e-4]).max() < 0.1 for beta in (0.02, 0.5))
 ends = pd.concat([by["end first"].loc["DPO", 3e-4], by["end first"].loc["SFT", 6e-4]])
 assert round(ends.min(), 2) == 0.02 and round(ends.max(), 2) == 0.07
-assert by["test habit"].count() == 6 and by[["test habit", "test empty"]].sum().sum() == 0
-assert write(models["DPO", 1e-3], some.prompt, limit=24)[0].str.contains("unsigned_unsigned|before the").any()
-assert tested.loc["reference"]["habit"] == 40 and len(tested) == 3
-for loss in ("SFT", "DPO"):
+assert by["test habit"].count() == 9 and by[["test habit", "test empty"]].sum().sum() == 0
+assert tested.loc["reference"]["habit"] == 40 and len(tested) == 4
+for loss in LOSSES:
     assert (tested.loc[loss][["habit", "empty"]] <= 1).all() and tested.loc[loss]["end first"] < 0.11
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
-# The picture: a new pair of the run with seed 0.
-won, lost = changes(models["DPO", 3e-4], new_pairs).detach().numpy()
-assert abs(won[2]) < 0.6 and abs(lost[2] + 5.2) < 0.8 and abs(new_pairs[BEFORE].loc[2] + [261.2, 87.9]).max() < 1
-loaded_seen = read_off(loaded)
-assert loaded_seen[0] <= 2 and loaded_seen[1] <= 2
+# The picture: a new pair, seed 0.
+before = log_probabilities(reference, new_pairs)[:, 2]
+won, lost = changes(models["DPO", 3e-4], new_pairs)[:, 2].tolist()
+assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before + torch.tensor([261.2, 87.9])).max() < 1
+assert max(read_off(loaded)[:2]) <= 2
 assert log["rewards/margins"].iloc[3] > 0.15 and log["rewards/accuracies"].iloc[0] <= 0.5
 # The record of the real model.
 whole = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
 tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
 assert tried.habit[3e-4] == 30 and tried.habit[1e-3] == 0 and (whole["empty"] == 0).all()
 assert real.habit.tolist() == [40, 0] and (real.answers == 40).all() and real.habit_95.iloc[1][1] < 0.09
-assert 7 < real.chosen_nats.iloc[1] < 8
+assert real.chosen_first_nats.iloc[1] > 9 and -2.5 < real.chosen_later_nats.iloc[1] < -2
