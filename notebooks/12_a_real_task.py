@@ -47,11 +47,11 @@ train, validation, test = splits.values()
 print(train.prompt["w06/t107"], train.completion["w06/t107"], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The reports were written for this course: 285 for training, 74 for validation and 96 for the test.
-# `data/tickets/README.md` says how, and what each label means. No writer and no crate is in two of these splits, as
-# next month's reports will be by other people about other crates. The report above names three version numbers, of
-# which only one is the answer, and no operating system, so `system` is `null`. The kind is one of six, which a person
-# has to judge: crash, wrong result, compile error, slow, documentation, or feature request.
+# One hand wrote the reports for this course, in 27 invented voices: 285 for training, 74 for validation and 96 for the
+# test (see `data/tickets/README.md`). No voice and no crate is in two splits, as next month's reports will be by other
+# people about other crates. The report above names three version numbers, of which only one is the answer, and no
+# operating system, so `system` is `null`. The kind is one of six, which a person has to judge: crash, wrong result,
+# compile error, slow, documentation, or feature request.
 #
 # ## Measure first
 #
@@ -86,17 +86,17 @@ def scores(answers, reports):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A rule, before any model
 #
-# Anything learned has to beat an hour of plain code, written with the training reports on the screen. The version is a
-# number with a dot in it, the system one of a few names, and the kind follows from words such as *panic*. And a team
-# knows its own crates, so the rule has a list of them. If one stands right before a number, it takes this pair, else
-# the first crate and number. **Which field will it get right most often, and how far will that fall on the test?**
+# Anything learned has to beat an hour of plain code, written with training reports on the screen. The version is a
+# number with a dot in it, the system a name seen in training, and the kind comes from words such as *panic*. And a team
+# knows its own crates, so the rule has a list of them. If a listed crate stands right before a number, it takes this
+# pair, else the first of each. **Which field will it get right most often, and how far will that fall in the test?**
 
 # %%
 LISTED = {json.loads(label)["crate"] for label in pd.concat(splits).completion}
 VERSION = re.compile(r"\d+\.\d[\w.-]*\w|\d+\.\d")
 CRATE = re.compile(rf"\b([a-z][\w-]+)[`\"]?[ =:(-]*v?\"?({VERSION.pattern})", re.I)
-NAMES = r"Windows|macOS|Linux|Ubuntu|Debian|Fedora|Alpine|Android|iOS|[A-Z]\w*BSD|NixOS"
-SYSTEM = re.compile(rf"\b(?:{NAMES})\b(?: \d+(?:\.\d+)*)?")
+named = train.completion.map(parse).str["system"].dropna().str.rstrip(" .0123456789")
+SYSTEM = re.compile(rf"\b(?:{'|'.join(sorted(set(named))[::-1])})\b(?: \d+(?:\.\d+)*)?")
 KINDS = {
     "crash": r"panic|segfault|overflow|abort|deadlock|hang|exit code",
     "compile error": r"error\[|compil|build|cannot find|trait",
@@ -123,8 +123,8 @@ pd.DataFrame(by_split).round(2).T
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With its list, the rule nearly always finds the crate. (Our list holds exactly the 91 crates of the data, which
 # flatters it. With 107 more names it finds 86% instead of 96%.) On the test it finds fewer versions and systems,
-# because more reports name a second version, and most systems are new. So all four fields are right in 30% of the test.
-# Running a rule costs nothing, so **30% is the number to beat**.
+# because another version more often stands first, and most systems are new. So all four fields are right in 34% of the
+# test. Running a rule costs nothing, so **34% is the number to beat**.
 #
 # ## Ask the model
 #
@@ -191,7 +191,7 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 #
 # Your run is short, so that you can watch it: the 48 shortest reports in 24 steps of two, with
 # [adapters](glossary.md#adapter) in the upper 15 of the 30 blocks only, below which backpropagation stops ([lesson
-# 7](07_freezing.ipynb)). The comments say what to write for a long run.
+# 7](07_freezing.ipynb)). The comments say how to run longer.
 
 # %%
 TUNED = "Bug report to JSON."
@@ -239,8 +239,8 @@ if path:
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not. In the run stored here your adapter has learned to write JSON and to copy some values, but 3 of the 24
-# reports are right, and 9 of the rule's. A minute on 48 short reports is not enough.
+# It does not. In the run stored here your adapter has learned to write JSON and to copy some values, but gets 3 of the
+# 24 reports right, the rule 10. A minute on 48 short reports is not enough.
 #
 # ## A longer run, in your hands
 #
@@ -259,9 +259,9 @@ right["longer"] = scores(map(with_list, texts, some.prompt), some).sum()
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Now the model wins, by 15 to 9. But 24 reports are few, and one run may be lucky. So three seeds of each method
-# answered the 96 reports of the test, here with the crates as the model wrote them. Rates were chosen on validation
-# reports. **Will 72 steps of LoRA, in which each report is read twice, already reach 30%?**
+# Now the model wins, by 15 to 10. But 24 reports are few, and one run may be lucky. So three seeds of each method
+# answered the 96 reports of the test, here without the rule's crates. Rates were chosen on validation reports. **Will
+# 72 steps of LoRA, in which each report is read twice, already reach 34%?**
 
 # %%
 tuned = recorded.query("split == 'test' and steps > 0 and device.str.contains('H100')")
@@ -270,13 +270,12 @@ final = tuned[tuned.examples == 285]
 (100 * final.groupby("way", sort=False)[MARKS].mean()).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four in only 32%, because one wrong
-# field spoils an answer. With four times as many steps it is 44%, and the kind, which cannot be copied, is right in
-# 83%.
+# No. After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four in only 32%, because one
+# wrong field spoils an answer. With four times as many steps it is 44%, and 83% for the kind, which cannot be copied.
 #
 # Training all parameters (`full`) helps only the kind, after 72 steps. `qlora` is level with `lora`, give or take 7
 # points, on a base that had been rounded to 4 bits before. The upper eight blocks alone (`last_layers`) learn too
-# little. All became worse at general text, `full` least and `qlora` most.
+# little. Perplexity on general text rose from 25 to 30 (`full 72`), 41 (`lora 72`) and 51 (`qlora 72`).
 #
 # ## How many examples?
 #
@@ -286,8 +285,8 @@ final = tuned[tuned.examples == 285]
 tuned[tuned.way == "lora 72"].pivot_table("exact", "examples", "seed").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Ten reports, read 36 times over, teach the form, but hardly more. Thirty give 12%, a hundred 28%. From there to 285
-# reports the gain is within the spread of the seeds.
+# Ten reports, read 36 times, teach the form and some copying, but 3% are right. Thirty give 12%, a hundred 28%. From
+# there to 285 the gain is within the spread of the seeds.
 #
 # ## Read the errors
 #
@@ -299,17 +298,17 @@ tuned[tuned.way == "lora 72"].pivot_table("exact", "examples", "seed").round(2)
 answers = list(map(with_list, read.answer, read.prompt))
 right, values = scores(answers, read), pd.DataFrame(answers, read.index).fillna("null")
 print("wrong, of 74:", (~right[FIELDS]).sum().to_dict())
-print("copied wrongly:", *values.version[~right.version], *values.system[~right.system])
+print("wrong values:", *values.version[~right.version], *values.system[~right.system])
 print("", *read.prompt[(values.kind == "slow") & ~right.kind], sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with a time, a size in KB,
-# MB or GB, or *times* are `slow`, so the model seems to have learned a short cut. (Of the six validation reports with
-# an amount that are not `slow`, it called four `slow`; of the 57 without, none.) The next reports to label are those
-# that name an amount and complain of something else.
+# Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with an amount (time, KB,
+# MB, GB, *times*) are `slow`, so the model seems to have learned a short cut. (Of the six validation reports with an
+# amount that are not `slow`, it called four `slow`; of the 57 without, none.) The next reports to label are those that
+# name an amount and complain of something else.
 #
 # Most wrong fields are kinds. Other values were missed, copied from a wrong place (`10k`, `0.1.45`), or changed on the
-# way (`Orcana`, from the screen reader *Orca*). In 6 of these 9 the rule has the right value.
+# way (`Orcana`, from the screen reader *Orca*). In 7 of these 9 the rule has the right value.
 #
 # ## Put them together
 #
@@ -336,10 +335,10 @@ ways = pd.DataFrame(ways)
 pd.DataFrame({"right, %": 100 * ways.mean(), "fields by hand": by_hand}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A third at least. A person looks at 1.4 fields of each report, seven of ten only to confirm them, and 82% of the
-# reports end right. The rule alone needs two fields for 75%, and with one it reaches 47%. (With the longer list it is
-# 80% with the model, and 73% with two fields.) Where a person looks, 72 steps do as well as 288. Where nobody does,
-# longer tuning pays: 49 against 39%.
+# About a third. A person opens 74% of the reports, looks at 1.3 fields a report, mostly to confirm them, and 82% end
+# right. The rule alone needs two fields for 75%, and with one it reaches 53%. (With the longer list it is 81% with the
+# model, and 73% with two fields.) Where a person looks, 72 steps reach 81% for 1.5 fields. Where nobody does, longer
+# tuning pays: 49 against 39%, with the rule's crates.
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
 # replacement, 4,000 times. Three intervals may err three times, so each gets a third of the 5%
@@ -347,8 +346,8 @@ pd.DataFrame({"right, %": 100 * ways.mean(), "fields by hand": by_hand}).round(1
 
 # %%
 lows = {}
-pairs = {"lora 72": "rule", "lora 288": "rule", "lora 288 + look": "rule + kind"}
-for one, other in pairs.items():
+vs = {"lora 72": "rule", "lora 288": "rule", "lora 288 + look": "rule + system, kind"}
+for one, other in vs.items():
     gap = 100 * (ways[one] - ways[other])
     drawn = gap.sample(384_000, replace=True, random_state=0).to_numpy().reshape(-1, 96)
     lows[one], high = pd.Series(drawn.mean(1)).quantile([0.05 / 6, 1 - 0.05 / 6])
@@ -356,14 +355,15 @@ for one, other in pairs.items():
 course.claim("After 288 steps the model beats the rule", lows["lora 288"] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After 72 steps the lead over the rule may be chance. After 288 it is not, and with a person it is larger.
+# After 72 steps the lead over the rule may be chance, and after 288 it is not. With a person it may be again, but with
+# fewer fields set.
 #
 # The chart shows what a report costs on one core, and in grey the [Wilson interval](glossary.md#wilson-interval): how
 # far a share may be off because only 96 reports were tested.
 
 # %% slideshow={"slide_type": "subslide"}
 cost = recorded[recorded.device == "one core"].groupby("method").answer_seconds.mean()
-shares = pd.concat([prompted.exact, ways[["rule", "lora 72", "lora 288"]].mean()])
+shares = pd.concat([prompted.exact, ways[["rule", "lora 288"]].mean()])
 figure, axes = plt.subplots(figsize=(7, 3.6))
 axes.set(xlim=(-0.1, 5.9), xlabel="processor seconds a report", ylabel="exact match")
 axes.set_title("Tuned: half the time of three examples, and far more right")
@@ -381,14 +381,14 @@ for way, share in shares.items():
 #
 # ## Prompt, tune, or neither?
 #
-# Here tuning is worth it if many such reports come. It takes 74 minutes of one core and, which is more, 359 labelled
-# reports. A person then does a third less and more reports end right, but without the person half would be wrong.
+# Here tuning is worth it if many such reports come. It takes 74 minutes of one core and, which costs more, 359 labelled
+# reports. A person then sets a third fewer fields, but without the person half of the reports would be wrong.
 #
 # - **Prompt first**, with the largest model you may use. It needs labels only for a test set. Each request carries its
 #   examples (here 414 tokens instead of 122), unless the server keeps a common beginning (*prefix caching*).
 # - **Write a rule** where a field has a fixed form, or you have a list of its values. Keep it when you tune.
 # - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
-#   too slow or not allowed to leave the house.
+#   too slow, or must not leave the company.
 # - **Do neither** while two people who label the same reports disagree. Then the task is not defined yet.
 #
 # ## Use it
@@ -410,8 +410,8 @@ for new, text in zip(news, texts, strict=True):
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # In the first report the model has read a system that the rule does not know, and the person only confirms it. In the
-# second the rule takes `could` for a wish, but 40 s is a cost that was felt, so `slow` is right. In the third nothing
-# is marked, although both took the old version. Such errors are the 18% that stay.
+# second the rule takes `could` for a wish. `slow` is right, though the short cut may have led there. In the third
+# nothing is marked, although both took the old version. Such errors are the 18% that stay.
 #
 # Your adapter is saved: 5 MB. In another session `AutoPeftModelForCausalLM.from_pretrained("my-adapter")` loads it, if
 # you named that folder instead of `mkdtemp()`.
@@ -456,8 +456,8 @@ course.quiz("quiz12")
 # Version and system are copied from the report, so a value that does not stand there is wrong, and code can see it
 # without a label. Return a list with the names of the fields (`"version"`, `"system"`) whose value does not stand in
 # `report`, letter by letter. `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that says
-# `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence. (Of the nine values above that were
-# copied wrongly, this finds one, `Orcana`: the others are null or do stand in the report, so a person is still needed.)
+# `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a sentence. (Of the nine wrong values above
+# this finds one, `Orcana`: the others are null or do stand in the report, so a person is still needed.)
 
 # %%
 import re

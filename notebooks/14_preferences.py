@@ -307,10 +307,8 @@ some = new_pairs[4:7]
 print(*some.prompt, sep="\n")
 for rate in (3e-4, 1e-3):
     texts, _ = write(models["DPO", rate], some.prompt, limit=24)
-    nats = changes(models["DPO", rate], some, skip=1).T.tolist()
-    print(f"\nDPO at {rate}")
-    for (won, lost), text in zip(nats, texts, strict=True):
-        print(f"[{won:.1f}, {lost:.1f}] {text}")
+    nats = changes(models["DPO", rate], some, skip=1).T.detach().numpy().round(1)
+    print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Hardly: neither knows Rust, and both repeat themselves. **Neither three answers nor the counts show the harm.**
@@ -359,15 +357,13 @@ tested[["habit", "empty"]]
 data = pairs[["prompt", "chosen", "rejected"]].copy()
 data["prompt"] = data.prompt.map(as_prompt)
 data["chosen"], data["rejected"] = " " + data.chosen, " " + data.rejected
-arguments = DPOConfig(
-    mkdtemp(), beta=0.1, learning_rate=3e-3, per_device_train_batch_size=2, max_steps=8,
-    bf16=False, use_cpu=True, logging_steps=2, report_to="none", disable_tqdm=True,
-)  # fmt: skip
-trainer = DPOTrainer(
-    copy.deepcopy(reference), args=arguments, processing_class=tokenizer,
-    train_dataset=datasets.Dataset.from_pandas(data, preserve_index=False),
-    peft_config=LoraConfig(r=8, lora_alpha=16, target_modules="all-linear"),
-)  # fmt: skip
+rows = datasets.Dataset.from_pandas(data, preserve_index=False)
+lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
+arguments = DPOConfig(mkdtemp(), beta=0.1, learning_rate=3e-3, max_steps=8,
+    per_device_train_batch_size=2, bf16=False, use_cpu=True, logging_steps=2,
+    report_to="none", disable_tqdm=True)  # fmt: skip
+trainer = DPOTrainer(copy.deepcopy(reference), args=arguments, train_dataset=rows,
+    processing_class=tokenizer, peft_config=lora)  # fmt: skip
 trainer.remove_callback(PrinterCallback)
 trainer.train()
 trainer.save_model()  # the adapter alone

@@ -7,17 +7,18 @@ assert (len(train), len(validation), len(test)) == (285, 74, 96)
 reports = pd.concat(splits, names=["split"]).reset_index()
 for shared in (reports.id.str.split("/").str[0], reports.topic):
     assert (reports["split"].groupby(shared).nunique() == 1).all()
-two = [(reports.prompt.str.findall(VERSION).map(lambda found: len(set(found))) > 1).mean() for reports in (train, test)]
-assert [round(100 * share) for share in two] == [46, 68]
+for rows, share in ((train, 62), (test, 38)):  # of reports with two versions, the first is right
+    versions, labels = rows.prompt.str.findall(VERSION), rows.completion.map(parse).str["version"]
+    assert round(100 * (versions.str[0] == labels)[versions.map(set).map(len) > 1].mean()) == share
 seen, new = (set(reports.completion.map(parse).str["system"].dropna()) for reports in (train, test))
 assert (len(new), len(seen & new)) == (59, 5)
 
 # The rule; `more` are the crates of augmentation, in no report.
-assert [round(100 * by_split[name].exact) for name in splits] == [39, 39, 30]
-assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 57, 58] and len(LISTED) == 91
+assert [round(100 * by_split[name].exact) for name in splits] == [49, 42, 34]
+assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 68, 58] and len(LISTED) == 91
 script = (folder.parent / "build" / "record_tickets.py").read_text(encoding="utf-8")
 more = set(script.split("CRATES = ")[1].split('"""')[1].split())
-assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 29
+assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 33
 
 # The recorded marks are those of this lesson's own function.
 stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "runs/runs.csv")
@@ -36,8 +37,8 @@ for (method, steps), group in searched.groupby(["method", "steps"]):
     assert group.rate.min() < group.rate[best] < group.rate.max()
     assert (tuned[(tuned.method == method) & (tuned.steps == steps)].rate == group.rate[best]).all()
 assert (tuned.groupby(["method", "examples", "steps"]).run.nunique() == 3).all()
-general, full = final.groupby("way").general_perplexity.mean(), ["full 72", "full 288"]
-assert general.min() > 26 and general[full].max() < general.drop(full).min() and general.idxmax() == "qlora 72"
+general = final.groupby("way").general_perplexity.mean()
+assert [round(general[way]) for way in ("full 72", "lora 72", "qlora 72")] == [30, 41, 51]
 both = final.pivot_table("exact", "id", "way").astype(float)
 assert round(196 * (both["qlora 72"] - both["lora 72"]).sem()) == 7
 assert list((100 * tuned[tuned.way == "lora 72"].groupby("examples").exact.mean()).round()) == [3, 12, 28, 32]
@@ -51,10 +52,10 @@ called = others.answer.map(parse).str["kind"] == "slow"
 assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).to_numpy().tolist() == [[57, 0], [6, 4]]
 
 # Model and rule together: kind, or system and kind, are what helps the rule most.
-assert list((100 * ways.mean()).round()) == [30, 47, 75, 39, 81, 49, 82]
-assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.6, 0, 1.4]
-assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [45, 72]
-assert lows["lora 72"] < 0 and lows["lora 288"] > 5 and lows["lora 288 + look"] > 20 and round(gap.mean()) == 35
+assert list((100 * ways.mean()).round()) == [34, 53, 75, 39, 81, 49, 82]
+assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.5, 0, 1.3]
+assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [51, 72]
+assert lows["lora 72"] < 0 and lows["lora 288"] > 0 > lows["lora 288 + look"] > -5 and round(gap.mean()) == 7
 
 
 # The longer adapter: its cost, its errors, its test.
@@ -66,15 +67,15 @@ def filled(texts, prompts, labels):
 
 assert round(read.train_seconds.iloc[0] / 60) == 74
 right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.completion))
-assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]].sum() == 6
+assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]].sum() == 7
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
 written = given.answer, given.prompt, [*map(json.loads, given.completion)]  # of `lora 288`
 right, _, differ = filled(*written)
-assert round((right & differ).sum() / differ.sum(), 2) == 0.70  # only confirmed
+assert (right & differ).sum() > 0.6 * differ.sum() and round(differ.any(1).mean(), 2) == 0.74
 LISTED |= more
 right, by_rule, differ = filled(*written)
 shares = by_rule[:, 0].mean(), (right | differ).all(1).mean(), by_rule[:, :2].all(1).mean()
-assert [round(100 * share) for share in shares] == [86, 80, 73]
+assert [round(100 * share) for share in shares] == [86, 81, 73]
 LISTED -= more
 eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
 The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
@@ -98,7 +99,7 @@ assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat(
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
 live = (100 * scores(map(parse, texts), some)).mean()
-assert live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 9 > right["yours"].exact
+assert live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 10 > right["yours"].exact
 
 # after: longer
 # What is loaded answers as recorded, but for rounding.
