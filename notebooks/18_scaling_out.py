@@ -15,7 +15,7 @@
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA), [lesson
 # 9](09_memory.ipynb) (where the memory goes) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
 #
-# About 39 minutes.
+# About 40 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
@@ -25,7 +25,6 @@ from pathlib import Path
 
 import pandas as pd
 import torch
-from torch import nn
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
@@ -34,11 +33,12 @@ from course.lesson18.pictures import ring_scheme, zero_scheme
 
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-inputs = tl.pack(tl.load_corpus("rust").train[:60], tokenizer, 64)[:24]
+packed = tl.pack(tl.load_corpus("rust").train[:60], tokenizer, 64)
+inputs, unseen = packed[:24], packed[24:]
 
 
-def new_model():
-    return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+def new_model(folder=tl.BUNDLED):
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -54,13 +54,13 @@ def new_model():
 # Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
-# DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. In instruction tuning they are
-# not, because questions have no labels (-100) and answers differ in length. To imitate short answers, the second card's
-# rows keep only the labels of their first 16 tokens.
+# DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. It is the mean of means of
+# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$. To imitate short answers, the second
+# card's rows keep only the labels of their first 16 tokens.
 #
-# Here one process plays both cards. A model of transformers divides its summed losses by `num_items_in_batch`, which
-# can be the $T$ of the whole batch. **How far off is the plain mean, compared with the length of the right gradient:
-# 1%, 10%, or more?**
+# Here one process plays both cards. A transformers model divides its summed losses by `num_items_in_batch`, which can
+# be the $T$ of the whole batch. **Which card's gradient is longer, and how far is their plain mean from the right one,
+# compared with its length?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -75,8 +75,7 @@ def gradient(model, rows, labels, divisor):
     return torch.cat([p.grad.flatten() for p in model.parameters()])
 
 
-def shares(n):
-    """The rows and the labels of each of n cards, from the first batch."""
+def shares(n):  # the rows and the labels of each of n cards, from the first batch
     return list(zip(inputs[:8].chunk(n), labels[:8].chunk(n), strict=True))
 
 
@@ -91,8 +90,6 @@ print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
 angle = torch.cosine_similarity(first, second, dim=0).acos().rad2deg()
 print(f"lengths: {whole.norm():.1f} (right),", end=" ")
 print(f"{first.norm():.1f} and {second.norm():.1f}, at {angle:.0f} degrees")
-
-# %%
 apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
@@ -109,7 +106,7 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 # ## The ring
 #
 # A sum over all cards, which every card receives, is called an [all-reduce](glossary.md#all-reduce). In a *ring*, each
-# card passes one $n$-th of its gradients at a time to its neighbour.
+# card passes its gradients to its neighbour, one $n$-th at a time.
 
 # %%
 ring_scheme(4)
@@ -161,7 +158,7 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 zero_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Which stage do the 6.74 billion parameters of Llama-2-7B need on eight cards of 80 GB?**
+# **Which stage do the 6.74 billion parameters of Llama-2-7B need on eight cards of 80 GB, without activations?**
 
 
 # %%
@@ -178,8 +175,7 @@ seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes. (Activations come
-# on top. If all is in fp32, as in the scripts below (4 + 4 + 8 bytes), stages 1 and 2 need 61 and 37 GB.)
+# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes.
 #
 # Stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the weights of its finished
 # part, and the second half hands out these *weights* instead of gradients. So the update's time shrinks to an $n$-th.
@@ -192,13 +188,12 @@ seven.round(1)
 #
 # 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, each with its own
 #    rows, and then free the shards of the others.
-# 2. *Backward*, from the last block to the first. The weights are gathered once more, because they were freed.
+# 2. *Backward*, from the last block to the first. The blocks' weights are gathered once more, because they were freed.
 # 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
 # 4. *Update.* Each card updates its shards of all blocks.
 #
-# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two such halves,
-# so FSDP sends one and a half times as much at equal precision. With LoRA the difference is far larger: frozen weights
-# are gathered, too.
+# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two, so FSDP sends
+# one and a half times as much at equal precision. With LoRA it is far more, because frozen weights are gathered, too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -206,19 +201,22 @@ seven.round(1)
 # A script that uses [accelerate](https://huggingface.co/docs/accelerate), the library under `Trainer`, is an ordinary
 # training loop with a few changes:
 #
-# - The `DataLoader` has the batch size of *one* card. `prepare` deals out the batches, repeating rows if they do not go
-#   round.
-# - `gather` collects a tensor from all cards, here their numbers of tokens, which add up to $T$.
+# - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
+#   the last ones are too few.
+# - Each update takes `micro` batches of a card, its micro-batches. All are fetched first, because $T$ counts the tokens
+#   of all. `gather` collects the cards' numbers.
+# - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends. (The usual
+#   `accelerator.accumulate` fails here: once the epoch's last batch is *fetched*, it updates too often, or never.)
 # - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide
 #   the sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$. So the mean of the cards' losses is
 #   that of the batch.
-# - `backward` and `clip_grad_norm_` are the accelerator's: they know about accumulation, fp16 scaling and shards.
-#
-# torch calls the number of processes *world size*, and the number of one of them its *rank*.
+# - `backward` and `clip_grad_norm_` are the accelerator's: they know about fp16 scaling and shards.
 
 # %%
 loop = """
 import sys
+from contextlib import nullcontext
+from itertools import islice
 import torch
 from accelerate import Accelerator
 from torch.distributed.device_mesh import init_device_mesh
@@ -229,37 +227,47 @@ from transformers import AutoModelForCausalLM
 accelerator = Accelerator(cpu=True)
 size = accelerator.num_processes
 
-def train(kind, model, optimizer, loader):
-    for inputs, labels in loader:
-        tokens = accelerator.gather((labels[:, 1:] != -100).sum()).sum()
-        loss = model(
-            input_ids=inputs, labels=labels, num_items_in_batch=tokens / size
-        ).loss
-        accelerator.backward(loss)
+def train(kind, model, optimizer, loader, micro=1):
+    batches = iter(loader)
+    while parts := list(islice(batches, micro)):
+        tokens = sum((labels[:, 1:] != -100).sum() for _, labels in parts)
+        T, total = accelerator.gather(tokens).sum().item(), 0
+        for k, (rows, labels) in enumerate(parts, 1):
+            with nullcontext() if k == len(parts) else accelerator.no_sync(model):
+                loss = model(rows, labels=labels, num_items_in_batch=T / size).loss
+                accelerator.backward(loss)
+            total += loss.detach()
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        accelerator.print(kind, accelerator.gather(loss.detach()).mean().item())
+        accelerator.print(kind, accelerator.gather(total).mean().item())
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For DDP, `prepare` wraps the model. For FSDP it would also divide it, but only on GPUs, so here we call `fully_shard`
-# ourselves, for each block and then for the rest. It leaves each process with half of every weight. Our optimizer is
-# made afterwards, so its averages are halves, too.
+# For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, which would gather shards, and
+# the main process saves. For FSDP, `prepare` would also divide the model, but only on GPUs, so here we call
+# `fully_shard` ourselves, for each block and then for the rest. The `mesh` lists the processes that share. Each keeps
+# half of every weight (`to_local`). Our optimizer is made afterwards, so its averages are halves, too.
 
 # %%
 with_ddp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-loader = DataLoader(TensorDataset(*torch.load("rows.pt")), batch_size=8 // size)
-train("DDP", *accelerator.prepare(model, optimizer, loader))
+data = TensorDataset(*torch.load("rows.pt"))
+loader = DataLoader(data, batch_size=8 // size // 2)  # half a card's rows
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+train("DDP", model, optimizer, loader, micro=2)
+state = accelerator.get_state_dict(model)
+if accelerator.is_main_process:
+    accelerator.unwrap_model(model).save_pretrained("trained", state_dict=state)
 """
 with_fsdp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 for part in [*model.model.layers, model]:
     fully_shard(part, mesh=init_device_mesh("cpu", (size,)))
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-train("FSDP", model, optimizer, accelerator.prepare(loader))
+loader = accelerator.prepare(DataLoader(data, batch_size=8 // size))
+train("FSDP", model, optimizer, loader)
 state = [x for each in optimizer.state.values() for x in each.values() if x.ndim]
 for held in (model.parameters(), state):
     accelerator.print("held", sum(x.to_local().nbytes for x in held) / 1e6)
@@ -267,8 +275,12 @@ accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs. `MULTI_GPU` starts `num_processes` processes, one for each GPU, and
-# `cpu=True` in the script gives them the processor. Port 0 lets the computer choose a free one.
+# A configuration file says how the script runs. `MULTI_GPU` starts `num_processes` processes (torch's *world size*),
+# one for each GPU, but `cpu=True` in the script keeps them on the CPU. Port 0 lets the computer choose a free one.
+#
+# In the folder `results/scaling_out` you can then type `accelerate launch --config_file ddp.yaml train.py MODEL`. The
+# cell does the same and collects the printed numbers. (`GLOO_SOCKET_IFNAME` keeps the exchange inside the laptop.)
+# **How far apart will the losses of one and of two processes be?**
 
 # %%
 ddp = """
@@ -282,27 +294,19 @@ folder.mkdir(parents=True, exist_ok=True)
 (folder / "ddp.yaml").write_text(ddp)
 (folder / "train.py").write_text(loop + with_ddp + with_fsdp)
 torch.save((inputs, labels), folder / "rows.pt")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# In the folder `results/scaling_out` you could now type `accelerate launch --config_file ddp.yaml train.py MODEL`. The
-# next cell does the same and collects the printed numbers. (`GLOO_SOCKET_IFNAME` keeps the exchange inside the laptop.)
-# **How far apart will the losses of one and of two processes be?**
-
-# %%
-env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # a thread each
+env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # the 0: for Windows
 if sys.platform != "win32":
     env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
 command = [sys.executable, "-m", "accelerate.commands.launch"]
 command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
-options = {"cwd": folder, "env": env, "capture_output": True, "text": True}
-ended = subprocess.run(command, timeout=600, **options)
+ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 if ended.returncode:
     raise RuntimeError(ended.stderr[-3000:])
-printed = {"DDP": [], "FSDP": [], "held": []}
+out = {"DDP": [], "FSDP": [], "held": []}
 for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines()):
-    if kind in printed:
-        printed[kind].append(float(number))
-print("FSDP, MB of weights and of optimizer state on the first card:", *printed["held"])
+    if kind in out:
+        out[kind].append(float(number))
+print("FSDP, MB of weights and of optimizer state on the first card:", *out["held"])
 
 # %%
 alone = new_model()
@@ -311,34 +315,37 @@ by_one = []
 for rows, its_labels in zip(inputs.split(8), labels.split(8), strict=True):
     loss = alone(input_ids=rows, labels=its_labels).loss
     loss.backward()
-    nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+    torch.nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
     optimizer.step()
     optimizer.zero_grad()
     by_one.append(loss.item())
-losses = pd.DataFrame({"one process": by_one, "two, DDP": printed["DDP"]})
-losses["two, FSDP"] = printed["FSDP"]
+losses = pd.DataFrame({"one": by_one, "two, DDP": out["DDP"], "two, FSDP": out["FSDP"]})
 apart = losses.max(axis=1) - losses.min(axis=1)
 course.claim("One and two processes have the same losses, to 1e-5", apart.max() < 1e-5)
+models = new_model(), alone, new_model(folder / "trained")
+after = [each(input_ids=unseen, labels=unseen).loss.item() for each in models]
+print("unseen rows: {:.4f} before, {:.4f} (one), {:.4f} (two, saved)".format(*after))
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With FSDP the first card holds 8.07 of the 16.15 MB of weights, and 16.15 of the 32.29 MB of AdamW's two averages.
+# The losses agree to rounding, though DDP took two micro-batches for each update. On unseen rows the saved model is as
+# good as that of one process. With FSDP the first card holds half of each: of the weights and of AdamW's averages.
 #
-# Make this comparison before any long run, in fp32 (in `bf16` FSDP rounds the loss, to steps of 0.03) and without
+# Make this comparison before any long run, in fp32 (in `bf16` FSDP rounds these losses, to steps of 0.03) and without
 # dropout. If losses differ, suspect a plain mean: without `num_items_in_batch`, the first loss is 5.26, not 4.97.
 # `Trainer` under `accelerate launch` is right by default (`average_tokens_across_devices`).
 #
-# On GPUs you need only the DDP half of the script, without `cpu=True`. The file `fsdp.yaml`, which this page cannot
-# run, makes FSDP of it. With `bf16` the cards compute and send in bf16 (6 bytes a parameter, DDP 8) and keep their
-# shards in fp32. To save the model, *every* process calls `accelerator.get_state_dict(model)`, and one writes the file.
+# On GPUs you need only the DDP half of the script and its last line, without `cpu=True`. With the file `fsdp.yaml`,
+# which this page cannot run, it is FSDP. In `bf16` the cards send 6 bytes a parameter (DDP 8) and keep fp32 shards.
+# Under `no_sync` each card keeps *whole* gradients, so leave it out if they do not fit.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
 fsdp += """mixed_precision: bf16
 fsdp_config:
   fsdp_version: 2
-  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
-  fsdp_reshard_after_forward: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP  # each block for itself
+  fsdp_reshard_after_forward: true  # free a block after its forward pass
 """
 _ = (folder / "fsdp.yaml").write_text(fsdp)
 
@@ -356,9 +363,9 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # $t_\text{passes}/n$.
 #
 # We estimate a step of 32,768 tokens for 1.5 billion parameters, with gradients in fp32 (as with `mixed_precision:
-# bf16`), on H100s that compute 400 TFLOP/s, about 40% of what their maker states, and move 3.35 TB/s in memory. AdamW
-# reads a gradient, a weight and two averages, and writes the last three: 7 × 4 = 28 bytes for each parameter. **Over
-# which links are eight cards at least four times as fast as one, and with twice the batch?**
+# bf16`), on H100s at 400 TFLOP/s, 40% of their maker's figure. Memory (3.35 TB/s) and links get all of theirs, which
+# flatters eight cards. AdamW (`fused=True`) reads a gradient, a weight and two averages, and writes the last three: 7 ×
+# 4 = 28 bytes. **Over which links are eight cards at least four times as fast as one, and with twice the batch?**
 
 
 # %%
@@ -380,23 +387,19 @@ speed["sent in bf16"] = one / step_seconds(8, rate, size=2)
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With this batch only over NVLink. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0 (H100 servers often
-# have eight), and over 100 Gbit/s eight cards are slower than one. With twice the batch it is 6.2 and 5.2, because the
-# passes grow and the exchange does not.
+# With this batch only NVLink is enough. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0 (H100 servers
+# often have eight), and over 100 Gbit/s eight cards are slower than one. With twice the batch PCIe reaches 6.2 and 400
+# Gbit/s 5.2, because the passes grow and the exchange does not.
 #
-# So a larger batch hides the exchange, and three things make it smaller:
+# So a larger batch hides the exchange (but search the learning rate again), and three things make it smaller:
 #
-# - Sending in bf16 halves it: the last column (`comm_hook` of accelerate's `DistributedDataParallelKwargs`).
+# - Sending in bf16 halves it (last column). Give accelerate's `DistributedDataParallelKwargs` the `comm_hook`
+#   `DDPCommunicationHookType.BF16`; the text "bf16" is ignored.
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
-# - With DDP, gradient accumulation exchanges once for several micro-batches:
-#   `Accelerator(gradient_accumulation_steps=4)`, `with accelerator.accumulate(model):` around each, and clipping only
-#   if `accelerator.sync_gradients`. `backward` then divides by 4 as well. So count $T$ over all four *before* the first
-#   one, and pass `T / (4 * size)`.
-#
-# If the batch grows with the cards, search the learning rate again.
+# - With DDP and `no_sync`, several micro-batches need one exchange.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## When a row is too large
+# ## When a row or layer is too large
 #
 # Context parallelism divides a row by its tokens. Two other ways divide the model.
 #
@@ -416,13 +419,10 @@ speed.round(2)
 # ```
 #
 # The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
-# the time: 43% here, 16% with sixteen. A card keeps $m$ micro-batches' activations, or $p$ if both passes alternate
-# (*1F1B*).
+# the time: 43% here, 16% with sixteen.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
-#
-# In each line, try the first remedy first.
 #
 # | problem | what to do |
 # | --- | --- |

@@ -26,11 +26,6 @@ def shards(cpu, **options):
 accelerate.Accelerator = shards
 runpy.run_path("lesson.py")
 """
-SAVING = """
-whole = accelerator.get_state_dict(accelerator._models[0])
-if accelerator.is_main_process:
-    accelerator.unwrap_model(accelerator._models[0]).save_pretrained("trained", state_dict=whole)
-"""
 
 
 def strings_of(lesson, names):
@@ -50,7 +45,7 @@ def test_the_script_and_the_file_of_the_lesson_make_accelerate_shard(tmp_path, m
     labels = inputs.clone()
     labels.view(3, 8, 64)[:, 4:, 16:] = -100
     torch.save((inputs, labels), tmp_path / "rows.pt")
-    for name, text in {"fsdp.yaml": fsdp, "lesson.py": loop + with_ddp + SAVING, "train.py": DISGUISED}.items():
+    for name, text in {"fsdp.yaml": fsdp, "lesson.py": loop + with_ddp, "train.py": DISGUISED}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     for name, value in {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0", "ACCELERATE_TORCH_DEVICE": "cpu"}.items():

@@ -1,6 +1,7 @@
 from accelerate.commands.config.config_args import load_config_from_file
 
-assert printed["held"] == [8.0736, 16.1472] and len(losses) == 3 and losses.notna().all().all()
+assert out["held"] == [8.0736, 16.1472] and len(losses) == 3 and losses.notna().all().all()
+assert after[0] - after[1] > 0.15 and abs(after[1] - after[2]) < 1e-4  # three updates; one model, but for rounding
 
 times = speed["times as fast as one"]
 assert times["NVLink"] > 4 and times.round(1).tolist()[1:3] == [3.6, 3.0] and times["100 Gbit/s"] < 1
@@ -11,7 +12,6 @@ assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 total = seven.loc["GB on each card"]
 assert total["DDP"] > 80 > total["ZeRO-1"] and total.round().tolist() == [108, 37, 25, 13]
 assert abs(seven["DDP"]["optimizer state"] / total["DDP"] - 0.75) < 1e-9
-assert [round(6.74 * size) for size in (4 + 4 + 8 / 8, 4 + (4 + 8) / 8)] == [61, 37]  # stages 1 and 2 in fp32
 assert [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages] == [120, 31.4, 16.6, 1.9]  # the paper's
 assert [round(100 * 3 / (m + 3)) for m in (4, 16)] == [43, 16]
 
