@@ -11,8 +11,7 @@
 # **You will be able to**
 #
 # - read an out-of-memory message, and tell a full card from a fragmented one;
-# - split a batch into micro-batches with the gradient of the whole batch, keep fewer activations, and move AdamW to the
-#   host;
+# - split a batch into micro-batches with the whole batch's gradient, keep fewer activations, move AdamW to the host;
 # - recover from an out-of-memory error in the middle of a run, and say what fits on 24 GB.
 #
 # **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
@@ -71,19 +70,19 @@ def adamw(parameters):
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
 # tensor that fails is only the first without room, so making this one smaller rarely helps.
 #
-# Card B is not full: 2.30 GiB lie in reserve, and yet 1.70 GiB could not be given, because the reserve lies in pieces
-# and a tensor needs one piece. This is called *fragmentation*, and it has its own cure: set
+# Card B is not full: 2.30 GiB lie in reserve, and yet a tensor of 1.70 GiB found no place, because the reserve lies in
+# pieces and a tensor needs one piece. This is *fragmentation*. Its cure: set
 # `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before you start Python. (Up to release 2.9 the name
-# is `PYTORCH_CUDA_ALLOC_CONF`; on Windows older releases cannot do it.)
+# is `PYTORCH_CUDA_ALLOC_CONF`; on Windows, watch for the warning *not supported on this platform*.)
 #
-# Here are three segments of a fragmented card, one sign for each MiB, `#` in use and `.` free. Of 72 MiB 34 are free,
-# but no tensor above 8 MiB finds a place. Batches of varying lengths leave such holes.
+# Here are three segments of a fragmented card, one character per MiB: `#` is in use, `.` is free. 34 of 72 MiB are
+# free, but no tensor above 8 MiB finds a place. Batches of varying lengths leave such holes.
 #
 # ```
 # ##########......########  ........####........####  ######......######......
 # ```
 #
-# (To see your own segments, load a snapshot at pytorch.org/memory_viz.) The rest of this lesson is for a full card.
+# (For your own, open the file of `torch.cuda.memory._dump_snapshot()` at pytorch.org/memory_viz.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -117,7 +116,7 @@ def accumulate(model, inputs, labels, size):
     """Leave the gradients of a batch, with `size` rows passing through at once."""
     counted = (labels != -100).sum()  # in the whole batch
     for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
-        logits = model(input_ids=rows).logits.flatten(0, 1)
+        logits = model(input_ids=rows, use_cache=False).logits.flatten(0, 1)
         loss = cross_entropy(logits, targets.flatten(), reduction="sum")
         del logits  # or the backward pass keeps one tensor more
         (loss / counted).backward()
@@ -125,7 +124,7 @@ def accumulate(model, inputs, labels, size):
 
 def mean_of_means(model, inputs, labels, size):
     for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
-        logits = model(input_ids=rows).logits.flatten(0, 1)
+        logits = model(input_ids=rows, use_cache=False).logits.flatten(0, 1)
         loss = cross_entropy(logits, targets.flatten())  # the mean of this part
         (loss * size / len(inputs)).backward()
 
@@ -158,9 +157,9 @@ print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 # The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each of them counts 4.5 times as
 # much. This fault was in widely used trainers, among them the `Trainer` of transformers, until October 2024.
 #
-# Accumulation has a price. In an ordinary step gradients are made while activations are freed, so the two are never at
-# their largest together. From the second micro-batch on they are. So two micro-batches of two rows need 15 MiB, one
-# copy of the gradients, more than a batch of two rows.
+# Accumulation has a price. In an ordinary step gradients are made while activations are freed, so the two are never
+# largest together. From the second micro-batch on, the gradients of the first are there throughout. So two
+# micro-batches of two rows need 15 MiB, one copy of the gradients, more than a batch of two rows.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Checkpointing: compute twice, keep less
@@ -200,12 +199,13 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One block saves 3.5 MiB, and all eight 28. The eight block inputs of 4 × 64 × 192 numbers take 1.5 of the 2.1 MiB that
 # are left. The price is time: a backward pass costs about two forward passes, so a step costs four instead of three.
-# `model.gradient_checkpointing_enable()` of transformers (newer: `activation_checkpointing_enable`) wraps every block.
+# `model.gradient_checkpointing_enable()` (newer: `activation_checkpointing_enable`) wraps all blocks and turns off the
+# KV cache, which `checkpoint` would keep. We do it by `use_cache=False`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
 #
-# Both ways save activations. Most of the rest is AdamW's two moments, which are needed only once a step. So they can
+# Both ways save activations. Half of the rest is AdamW's two moments, which are needed only once a step. So they can
 # stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters,
 # and the result comes back. The price is time again: gradients and weights travel in every step.
 
@@ -213,20 +213,20 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 # %%
 class HostAdamW:
     def __init__(self, parameters, host=nullcontext):  # host: for a virtual card only
-        self.card, self.host = [p for p in parameters if p.requires_grad], host
+        self.params, self.host = [p for p in parameters if p.requires_grad], host
         with self.host():
-            self.copies = [p.detach().to("cpu", copy=True).float() for p in self.card]
+            self.copies = [p.detach().to("cpu", copy=True).float() for p in self.params]
             self.adamw = adamw(self.copies)
 
     @torch.no_grad()
     def step(self):
         with self.host():
-            for there, here in zip(self.card, self.copies, strict=True):
-                here.grad, there.grad = there.grad.to("cpu", copy=True).float(), None
+            for weight, copy in zip(self.params, self.copies, strict=True):
+                copy.grad = weight.grad.to("cpu", copy=True).float()
             self.adamw.step()
             self.adamw.zero_grad()
-        for there, here in zip(self.card, self.copies, strict=True):
-            there.copy_(here)
+        for weight, copy in zip(self.params, self.copies, strict=True):
+            weight.copy_(copy)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -242,7 +242,7 @@ class HostAdamW:
 
 # %%
 def attempt(model, optimizer, batch, size):
-    """Take a step. Returns where it failed; nothing, if it did not."""
+    """Take a step; return where it failed, or "" if it did not."""
     failed = "forward or backward"
     try:
         accumulate(model, batch[:, :-1], batch[:, 1:], size)
@@ -301,10 +301,15 @@ difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
 course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
+# %% tags=["nbval-ignore-output"]
+for size in (4, 2, 1):  # what three steps need at most
+    card = tl.virtual_device(memory="8GiB")
+    train(load(), card, size)
+    print(f"{size} rows at once: {card.peak / 2**20:.0f} MiB")
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the
-# moments are there as well. Four rows would need 90 MiB, and two still 83, because the gradients of the first two wait.
-# Single rows need 72. The weights agree to within rounding, because the gradients are the same sums in another order.
+# moments are there, too. Two rows at once need nearly as much as four, as the gradients of the first two wait.
 #
 # Now the loop gets only 48 MiB. **Which remedy comes last?**
 
@@ -321,14 +326,14 @@ small_log
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
-# | the first forward or backward pass | weights, activations, logits | smaller micro-batches, checkpointing |
+# | the first forward or backward pass | all but moments | smaller micro-batches, checkpointing, fewer trained weights |
 # | the first optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
-# | the second step | moments beside the activations | as in the first pass, or a restart with AdamW on the host |
-# | a later step (not shown here) | a longer batch, or fragments | sort or cut long texts; expandable segments |
+# | the second step | moments beside all of these | as in the first pass, or a restart with AdamW on the host |
+# | a later step (not shown here) | a longer batch, or fragments | halve, or cut long texts; expandable segments |
 #
-# **Limits.** Without `fused=True`, AdamW makes scratch tensors, on CUDA a copy of the trained parameters, when moments
-# or weights have already changed, so a step that fails there cannot be repeated. With dropout, a repeated step is
-# valid but not the same. And our loop is for one card: of several, the others would wait for the one that repeats.
+# **Limits.** Without `fused=True`, AdamW needs scratch memory (on CUDA as much as the trained weights) after it has
+# begun to change them, so a step that fails there cannot be repeated. With dropout, a repeated step is valid but not
+# the same. And our loop is for one card: with several, the others would wait while one repeats its step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -341,7 +346,7 @@ small_log
 
 
 # %%
-warnings.simplefilter("ignore", FutureWarning)  # newer releases: the old name below
+warnings.simplefilter("ignore", FutureWarning)  # gradient_checkpointing: old name
 
 
 def by_trainer(**memory):
@@ -371,8 +376,7 @@ course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 # It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but that is a different training. After an error
 # it multiplies the batch by 0.9, rounds down, and starts again from step 1, with weights and moments as they are by
 # then. On our card of 76 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.)
-# An epoch then has six noisier steps instead of three, at a rate chosen for four rows. With `max_steps=3`, as here, the
-# training would see half of the text.
+# An epoch then has six noisier steps instead of three, at a rate chosen for four rows.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
@@ -383,7 +387,7 @@ course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
-head = 2 * 32_000 * 4_096  # embedding and head, which QLoRA leaves in bf16
+head = 2 * 32_000 * 4_096  # embedding and head: bf16 here, fp32 in lesson 6's run
 in_four_bits = (weights - head) * 4.127 / 8 + head * 2
 needs = {  # bytes: weights + gradients + what the optimizer keeps on the card
     "full, fp32 gradients, copy, moments": weights * (2 + 4 + 12),
@@ -398,7 +402,7 @@ table.round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA leaves 7 GiB. With checkpointing, one row of 2,048 tokens keeps 32 block inputs of 2,048 × 4,096 numbers in bf16,
 # which is 0.5 GiB; three tensors of logits, 2,048 × 32,000 numbers in fp32, take 0.7 GiB, and one recomputed block
-# about 0.5. So LoRA in bf16 fits with seven billion parameters, and QLoRA is for longer texts or for 13 billion.
+# about 0.5. So LoRA in bf16 fits with seven billion parameters and 8,000 tokens; QLoRA is for more, or for 13 billion.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
