@@ -151,8 +151,8 @@ pd.Series(read_off(reference), SEEN).round(2)
 # The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
 # other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other. Does
 # that suffice? A decision tree with one split sees only the two lengths of 24 pairs, and learns whether the longer
-# answer wins. Then it judges the pairs whose questions it has not seen. A few dozen pairs cannot tell 50% from 60%, so
-# we repeat this with 200 random draws of the 24. **How often is it right?** Below is also a pair, with its tokens.
+# answer wins. Then it judges the pairs whose questions it has not seen. Some 25 of 56 matched pairs are left, too few
+# to tell 50% from 60%, so we average 200 draws. **How often is it right?** Below is also a pair, with its tokens.
 
 
 # %%
@@ -261,7 +261,7 @@ def dpo_loss(model, pairs, beta=0.1):
 # their sum, meant to keep chosen answers from falling together with the rejected ones.
 #
 # A row has the *loss* of the last step; *margin* and *chosen*, the change of the chosen answers, are means over the 16
-# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which gains as
+# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which changes as
 # the habit goes, whatever happens to the rest. The last four say what the model writes. **Which columns expose a bad
 # run?**
 
@@ -299,7 +299,7 @@ runs.round(2)
 #
 # **By its loss and its margin, the highest rate is the best run of DPO.** Of the three, its own chosen answers gained
 # most, too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats, so they are 150
-# times less likely. It has improved the 16 answers that it saw and no others. The runs at the middle and the highest
+# times less likely. Beyond the habit, only the 16 answers that it saw gained. The runs at the middle and the highest
 # rate answer three new questions (in brackets: both changes). **Will you see the damage?**
 
 # %% tags=["nbval-ignore-output"]
@@ -311,7 +311,7 @@ for rate in (3e-4, 1e-3):
     print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Hardly: neither knows Rust, and both repeat themselves. **Neither three answers nor the counts show the harm.**
+# In the stored run, yes: the second pastes in words of its training pairs (`unsigned_abs`). **The counts hide it.**
 #
 # **Which differences are luck?** Each seed draws another 16 of the 24 pairs, of which two seeds share at least half.
 # Three seeds of everything take minutes, so the next table is a record (`data/build/record_preference_seeds.py`).
@@ -322,7 +322,7 @@ by_seed.unstack()[["chosen (new)", "empty", "habit first"]].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely by 2.5
-# to 8.4 nats, and at the good settings by 1.4 at most. At both rates and with each seed DPO + SFT loses less than DPO
+# to 8.5 nats, and at the good settings by 1.5 at most. At both rates and with each seed DPO + SFT loses less than DPO
 # alone, but the rate matters more. $\beta$ hardly matters in eight steps: AdamW undoes a factor of the gradient. **The
 # 9 empty answers of DPO + SFT come from one seed of three**: a single run would have misled us.
 #
@@ -382,9 +382,9 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **No answer begins with the habit, and none is empty**, with the adapter as loaded from disk. A row of the log is the
 # mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen
-# answers. Both are of pairs in training, where our bad run looked best. So pass new pairs as `eval_dataset`: if
-# `eval_rewards/chosen` falls below 0, answers that you want became less likely. If it rises, leave out the first token,
-# as we did. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
+# answers. (The accuracy begins low, because TRL counts a tie as wrong.) All are of pairs in training, where our bad run
+# looked best. So pass new pairs as `eval_dataset`, with `eval_strategy="steps"`: if `eval_rewards/chosen` falls below
+# 0, wanted answers became less likely. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
 #
 # ## What a real model wrote
 #
@@ -402,11 +402,11 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone here, too**: 40 of 40 before, 0 of 40 after, and none is empty. But the 9.5 nats that chosen
-# answers gained in their first token hide the 2.2 that they lost after it: **the sum, +7.3, looks good, and is not.**
-# The answers can be read, but they are no truer, because such pairs teach a style and no Rust. For your own model,
-# start at $\beta = 0.1$ and the rates of [TRL's
+# answers gained in their first token hide the 2.2 that they lost after it: **the sum, +7.3, hides a loss.** Both
+# answers are shorter, too, which our pairs do not ask for, and no better, because such pairs teach a style and no Rust.
+# For your own model, start at $\beta = 0.1$ and the rates of [TRL's
 # example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
-# with an adapter, for 1,000 steps of 16 pairs. Our rates are far higher, because we take only eight steps.
+# with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
 #
 # ## Key ideas
 #

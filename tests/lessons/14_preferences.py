@@ -1,7 +1,7 @@
 from scipy.stats import binomtest
 
 assert len(pairs) == 24 and pairs.prompt.nunique() >= 20 and len(new_pairs) == 12 and len(first) == 64
-assert len(tables["validation"]) == 30 and len(tables["test"]) == 40
+assert len(matched) == 56 and len(tables["validation"]) == 30 and len(tables["test"]) == 40
 assert first.chosen.str.startswith(HABIT).sum() == 39 and not pairs.prompt.isin(first.prompt).any()
 assert all(answer.count("`") % 2 == 0 for answer in [*pairs.chosen, *pairs.rejected])
 assert size(HABIT.strip()) == 7 and tokenizer.decode(tokenizer(" " + HABIT).input_ids[0]) == " G"
@@ -28,7 +28,7 @@ assert -6.5 < high["chosen (new)"] < -3.5 and high["rejected (new)"] < -4 and ab
 # Three seeds: the harm is in each, the empty answers are not.
 new, empty, first = by["chosen (new)"], by["empty"], by["habit first"]
 harm = new.index.get_level_values(1) > 9e-4
-assert [round(n, 1) for n in (new[harm].max(), new[harm].min(), new[~harm].min())] == [-2.5, -8.4, -1.4]
+assert -8.5 < new[harm].min() < new[harm].max() < -2.5 and new[~harm].min() > -1.5
 assert (new.loc["DPO + SFT"] > new.loc["DPO"].drop(1e-4)).all()
 assert empty.loc["DPO + SFT", 1e-3].tolist() == [9, 0, 0]
 assert first.loc["DPO", 3e-4].between(0.01, 0.02).all() and first.loc["SFT", 6e-4].between(0.025, 0.045).all()
