@@ -292,7 +292,7 @@ def train(model, card, size=4):
 # We train on a card of 8 GiB, then on one of 76 MiB, and compare the weights. **At which step will the small one fail,
 # and how many rows at once will fit then?**
 
-# %% tags=["nbval-ignore-output"]
+# %%
 undisturbed, recovered = load(), load()
 train(undisturbed, tl.virtual_device(memory="8GiB"))
 log = train(recovered, tl.virtual_device(memory="76MiB"))
@@ -313,7 +313,7 @@ for size in (4, 2, 1):  # what three steps need at most
 #
 # Now the loop gets only 48 MiB. **Which remedy comes last?**
 
-# %% tags=["nbval-ignore-output"]
+# %%
 small = load()
 small_log = train(small, tl.virtual_device(memory="48MiB"))
 difference = apart(flat(small.parameters()), flat(undisturbed.parameters()))
