@@ -91,9 +91,10 @@ def adamw(parameters):
 # backward pass, while its gradients stay in `.grad` and the next `backward()` adds to them. This is [gradient
 # accumulation](glossary.md#gradient-accumulation).
 #
-# Let the batch have $n$ tokens with a label, and let $\ell_i$ be the loss of token $i$. We split the batch into $k$
-# micro-batches; $P_j$ has $n_j$ of the tokens. The loss of the batch is the mean over all $n$, so each micro-batch adds
-# the *sum* of its losses, divided by the *whole* batch's tokens. A common fault is to average their means instead:
+# Let the batch have $n$ tokens with a label. Token $i$ has the loss $\ell_i$. We split the batch into $k$
+# micro-batches; micro-batch $P_j$ has $n_j$ such tokens. The loss of the batch is the mean over all $n$ tokens, so each
+# micro-batch contributes the *sum* of its losses, divided by the *whole* batch's tokens. A common fault is to average
+# the means of the micro-batches instead:
 #
 # $$\frac{1}{n} \sum_{j=1}^{k} \sum_{i \in P_j} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{k} \sum_{j=1}^{k} \frac{1}{n_j} \sum_{i \in P_j} \ell_i$$
@@ -248,8 +249,8 @@ def attempt(model, optimizer, batch, size):
         failed = "optimizer step"
         optimizer.step()
         failed = ""
-    except torch.OutOfMemoryError as error:
-        print(error)  # recover later: here the activations are still held
+    except torch.OutOfMemoryError:
+        pass  # recover later: here the activations are still held
     model.zero_grad()
     return failed
 
@@ -304,12 +305,11 @@ log
 for size in (4, 2, 1):  # what three steps need at most
     card = tl.virtual_device(memory="8GiB")
     train(load(), card, size)
-    print(f"rows at once: {size}, peak: {card.peak / 2**20:.0f} MiB")
+    print(f"{size} rows at once: {card.peak / 2**20:.0f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both messages read like card A's: the card is full, so it refuses even a small tensor. Step 1 fits in one piece:
-# 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the moments are there, too.
-# Two rows at once need nearly as much as four, as the gradients of the first two wait.
+# Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the
+# moments are there, too. Two rows at once need nearly as much as four, as the gradients of the first two wait.
 #
 # Now the loop gets only 48 MiB. **Which remedy comes last?**
 
