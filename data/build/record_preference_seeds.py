@@ -18,7 +18,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT)]
 SETTINGS = {"SFT": (3e-4, 6e-4, 1.2e-3), "DPO": (1e-4, 3e-4, 1e-3), "DPO + SFT": (3e-4, 1e-3)}
-BETAS = (0.02, 0.5)  # beside the lesson's 0.1, at its good rate
+BETAS = {"DPO, beta 0.02": 0.02, "DPO, beta 0.5": 0.5}  # beside the lesson's 0.1, at its good rate
 GOOD, SEEDS = {("SFT", 6e-4), ("DPO", 3e-4), ("DPO + SFT", 3e-4)}, 3
 
 
@@ -36,13 +36,11 @@ def lesson() -> dict:
 def main() -> None:
     torch.set_num_threads(1)
     names, rows = lesson(), []
-    for beta in BETAS:
-        names["LOSSES"][f"DPO, beta {beta}"] = partial(names["dpo_loss"], beta=beta)
-    settings = SETTINGS | dict.fromkeys(list(names["LOSSES"])[3:], (3e-4,))
-    for method, rates in settings.items():
+    losses = names["LOSSES"] | {method: partial(names["dpo_loss"], beta=beta) for method, beta in BETAS.items()}
+    for method, rates in (SETTINGS | dict.fromkeys(BETAS, (3e-4,))).items():
         for rate in rates:
             for seed in range(SEEDS):
-                model, numbers = names["measure"](names["LOSSES"][method], rate, seed)
+                model, numbers = names["measure"](losses[method], rate, seed)
                 row = {"method": method, "rate": rate, "seed": seed} | dict(zip(names["COLUMNS"], numbers, strict=True))
                 if (method, rate) in GOOD:
                     row["test habit"], row["test empty"], *_ = names["read_off"](model, "test")
