@@ -305,7 +305,7 @@ log
 for size in (4, 2, 1):  # what three steps need at most
     card = tl.virtual_device(memory="8GiB")
     train(load(), card, size)
-    print(f"{size} rows at once: {card.peak / 2**20:.0f} MiB")
+    print(f"rows at once: {size}, peak: {card.peak / 2**20:.0f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the

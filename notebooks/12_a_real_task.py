@@ -275,7 +275,7 @@ final = tuned[tuned.examples == 285]
 #
 # Training all parameters (`full`) helps only the kind, after 72 steps. `qlora` is level with `lora`, give or take 7
 # points, on a base that had been rounded to 4 bits before. The upper eight blocks alone (`last_layers`) learn too
-# little. Perplexity on general text rose from 25 to 30 (`full 72`), 41 (`lora 72`) and 51 (`qlora 72`).
+# little. Perplexity on general text rose from about 25 to 30 (`full 72`), 41 (`lora 72`) and 51 (`qlora 72`).
 #
 # ## How many examples?
 #

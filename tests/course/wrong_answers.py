@@ -229,7 +229,7 @@ WRONG = {
         (_halving(least=0, last=False), "the tries are [6, 3, 1, 0]"),
         (_halving(last=False), "the error has to come through"),
         (_halving(halved=lambda rows: rows), "never ends"),
-        (_halving(found=lambda rows: 2 * rows), "you return 16, and 8 were the first that fitted"),
+        (_halving(found=lambda rows: 2 * rows), "you return 16, and the first number that fits is 8"),
         (lambda step, rows: step(rows) or rows, "the tries are [8], and should be [8, 4]"),
         (lambda step, rows: rows, "the tries are [], and should be [8]"),
         (_halving(found=lambda rows: None), "your function returns nothing yet"),

@@ -71,7 +71,7 @@ assert list((~right).sum(0)) == [1, 5, 4, 16] and by_rule[:, 1:3][~right[:, 1:3]
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
 written = given.answer, given.prompt, [*map(json.loads, given.completion)]  # of `lora 288`
 right, _, differ = filled(*written)
-assert (right & differ).sum() > 0.6 * differ.sum() and round(differ.any(1).mean(), 2) == 0.74
+assert [round(x, 2) for x in ((right & differ).sum() / differ.sum(), differ.any(1).mean())] == [0.68, 0.74]
 LISTED |= more
 right, by_rule, differ = filled(*written)
 shares = by_rule[:, 0].mean(), (right | differ).all(1).mean(), by_rule[:, :2].all(1).mean()
@@ -93,7 +93,7 @@ assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [29,
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
 again = AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir, dtype="float32")
-assert write(again, asked[:1]) == write(trainer.model, asked[:1])
+assert write(again, asked) == write(trainer.model, asked)
 assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat().st_size / 1e6) == 5
 
 # after: live

@@ -37,6 +37,7 @@ assert all(abs(new.loc[f"DPO, beta {beta}"][3e-4] - new.loc["DPO", 3e-4]).max() 
 ends = pd.concat([by["end first"].loc["DPO", 3e-4], by["end first"].loc["SFT", 6e-4]])
 assert round(ends.min(), 2) == 0.02 and round(ends.max(), 2) == 0.07
 assert by["test habit"].count() == 9 and by[["test habit", "test empty"]].sum().sum() == 0
+assert write(models["DPO", 1e-3], some.prompt, limit=24)[0].str.contains("unsigned_unsigned|before the").any()
 assert tested.loc["reference"]["habit"] == 40 and len(tested) == 4
 for loss in LOSSES:
     assert (tested.loc[loss][["habit", "empty"]] <= 1).all() and tested.loc[loss]["end first"] < 0.11
@@ -52,4 +53,4 @@ whole = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
 tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
 assert tried.habit[3e-4] == 30 and tried.habit[1e-3] == 0 and (whole["empty"] == 0).all()
 assert real.habit.tolist() == [40, 0] and (real.answers == 40).all() and real.habit_95.iloc[1][1] < 0.09
-assert real.chosen_first_nats.iloc[1] > 9 and -2.5 < real.chosen_later_nats.iloc[1] < -2
+assert real.filter(like="nats").iloc[1].tolist() == [9.52, -2.18]

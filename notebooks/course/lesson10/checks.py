@@ -55,7 +55,7 @@ def _on_card(answer, rows, fit):
     if not fit and not through:
         raise Wrong(f"{story} the error has to come through. Did an `except` keep it?")
     if fit and (through or number(given) != right[-1]):
-        raise Wrong(f"{story} you return {given!r:.20}, and {right[-1]} were the first that fitted.")
+        raise Wrong(f"{story} you return {given!r:.20}, and the first number that fits is {right[-1]}.")
 
 
 QUIZ = Quiz(
