@@ -41,7 +41,7 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     device.place(model)
     with Job() as job, job.part(f"{loaded.name} on {corpus.name}"):
         result = task.score(model, tokenizer, corpus.test, window, classes, job)
-        measured, _ = task.measure(model, tokenizer, corpus.test, profile.answers, classes, job)
+        measured = task.measure(model, tokenizer, corpus.test, classes, job)
         if options.metric:
             job.step(0, 0, f"answering {len(corpus.test)} questions")
             measured |= exact_match(answer(model, tokenizer, corpus.test), fields)

@@ -1,4 +1,4 @@
-"""What a model answers: whether it stops by itself, how long it goes on, and whether it is right to the letter."""
+"""What a model answers, and whether that is right to the letter."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -7,7 +7,7 @@ import pandas as pd
 from scipy.stats import binomtest
 
 from tlkit.examples.conversations import Conversation, prompt_of
-from tlkit.models import Continuation, continue_tokens
+from tlkit.models import continue_tokens
 from tlkit.models.parts import longest_input
 
 NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
@@ -16,48 +16,23 @@ NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled
 def answer(model, tokenizer, conversations: Sequence[Conversation]) -> pd.DataFrame:
     """Let a model answer the last question of each conversation, in its chat template, always by the likeliest token.
 
-    Args:
-        tokenizer: its tokenizer; without a template, "Question: … Answer:" is used.
-        conversations: whose last answers are left out.
-
     Returns:
-        A row for each: id, reference (the answer that was left out), answer, tokens, and whether it stopped by itself.
-
-    Raises:
-        ValueError: for no conversations, or a prompt that leaves no room for an answer.
+        A row for each: reference (the answer that was left out), and answer.
     """
-    if not conversations:
-        raise ValueError("no conversations to answer: the split is empty")
-    prompts = [prompt_of(conversation.question, tokenizer) for conversation in conversations]
-    limit = longest_input(model)
+    prompts, limit = [prompt_of(asked.question, tokenizer) for asked in conversations], longest_input(model)
+    for asked, prompt in zip(conversations, prompts, strict=True):
+        if limit is not None and len(prompt) >= limit:
+            raise ValueError(f"conversation {asked.id!r} asks in {len(prompt)} tokens: expected fewer than {limit}")
     room = NEW_TOKENS if limit is None else min(NEW_TOKENS, limit - max(map(len, prompts)))
-    if room < 1:
-        longest = max(range(len(prompts)), key=lambda place: len(prompts[place]))
-        raise ValueError(
-            f"conversation {conversations[longest].id!r}: its question has {len(prompts[longest])} tokens, and this "
-            f"model reads {limit}: no room is left for an answer"
-        )
-    return table_of(conversations, continue_tokens(model, tokenizer, prompts, new_tokens=room))
-
-
-def table_of(conversations: Sequence[Conversation], written: Sequence[Continuation]) -> pd.DataFrame:
-    """What was written for each conversation, as `answer` returns it."""
-    pairs = zip(conversations, written, strict=True)
-    rows = [(asked.id, asked.answer, one.text.strip(), one.tokens, one.ended) for asked, one in pairs]
-    return pd.DataFrame(rows, columns=["id", "reference", "answer", "tokens", "stopped"])
-
-
-def summary(answers: pd.DataFrame) -> dict[str, float]:
-    """Means over answers: the shares that stopped and that are empty, and their tokens."""
-    values = {"stopped": answers.stopped, "empty": answers.answer.eq(""), "answer_tokens": answers.tokens}
-    return {name: float(column.mean()) for name, column in values.items()}
+    written = continue_tokens(model, tokenizer, prompts, new_tokens=room)
+    references = [asked.answer for asked in conversations]
+    return pd.DataFrame({"reference": references, "answer": [one.text.strip() for one in written]})
 
 
 def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, float]:
     """How many answers are right to the letter.
 
     Args:
-        answers: as `answer` returns them.
         fields: where given, answers are JSON objects, and right if each of these fields has the reference's value.
 
     Returns:

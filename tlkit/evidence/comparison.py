@@ -36,7 +36,6 @@ class Comparison:
         table: a row for each strategy; where the model's architecture does not allow one, `reason` says why.
         runs: a row for each strategy and seed.
         documents: a row for each strategy, seed and test document, with its nats and tokens.
-        written: a row for each strategy, seed and answer that was written; empty where the task asks for none.
         pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
         attempts: a row for each try of a run with fallback; empty without.
         failures: from what could not run to its traceback: nothing is silently missing.
@@ -46,7 +45,6 @@ class Comparison:
     table: pd.DataFrame
     runs: pd.DataFrame
     documents: pd.DataFrame
-    written: pd.DataFrame
     pairs: pd.DataFrame
     attempts: pd.DataFrame
     failures: dict[str, str]
@@ -102,8 +100,8 @@ def compare(
     kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
     finished = kept.read() if kept else {}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
-        before, tables = experiment.measure(base.model, "test", probe("cpu"), progress=part)
-    untouched = {"strategy": ZERO_SHOT, "seed": 0, **tables, "row": _row(ZERO_SHOT, None, before, before)}
+        before, documents = experiment.measure(base.model, "test", probe("cpu"), progress=part)
+    untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": documents, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
     rates, reasons = find_rates(experiment, [*strategies, CONTROL], given, kept, progress)
     planned = {f"{name}, seed {seed}": (name, seed) for name in strategies for seed in range(settings.seeds)}
@@ -153,8 +151,8 @@ def _outcome(
     log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
     config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
-        report, result, figures, tables = run_strategy(experiment, strategy, config, "test", log=log, progress=progress)
-        outcome |= tables | {"row": _row(strategy, seed, before, figures, report, rate, result)}
+        report, result, figures, rows = run_strategy(experiment, strategy, config, "test", log=log, progress=progress)
+        outcome |= {"documents": rows, "row": _row(strategy, seed, before, figures, report, rate, result)}
         computed_in = {attempt.precision for attempt in log.attempts if attempt.steps_done}
         changed = [f"computed in {' and '.join(sorted(computed_in))}, for want of memory"]
         outcome["doubts"] = [*report.doubts, *(changed if computed_in - {experiment.precision} else [])]
@@ -208,7 +206,7 @@ def _collected(
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
     attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, documents, _rows(done, "written"), pairs, attempts, failures, provenance)
+    return Comparison(table, runs, documents, pairs, attempts, failures, provenance)
 
 
 def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:

@@ -121,12 +121,8 @@ class Experiment:
         *,
         log: FallbackLog | None = None,
         progress: Job = SILENT,
-    ) -> tuple[dict[str, float], dict[str, object]]:
-        """All that is said of a model on a split of the documents.
-
-        Returns:
-            Figures by name; and by name the tables of what it did with each document, and of what it wrote.
-        """
+    ) -> tuple[dict[str, float], dict[str, list]]:
+        """Figures of a model on a split of the documents; and by column the nats and tokens of each document."""
         task, classes = self.data.task, self.data.classes
         documents, general = getattr(self.data.used, split), getattr(self.general, split)
 
@@ -138,9 +134,7 @@ class Experiment:
 
         score = evaluated(lambda rows: self.score(model, documents, rows, progress))
         forgotten = evaluated(lambda rows: self.score(model, general, rows, progress)) if general else None
-        of_task, written = evaluated(
-            lambda _: task.measure(model, self.tokenizer, documents, self.profile.answers, classes, progress), rows=1
-        )
+        of_task = evaluated(lambda _: task.measure(model, self.tokenizer, documents, classes, progress), rows=1)
         figures = {
             "perplexity": score.perplexity,
             "perplexity_low": score.low,
@@ -151,7 +145,7 @@ class Experiment:
             **of_task,
         }
         by_document = {"nats": list(score.document_nats), "tokens": list(score.document_tokens)}
-        return figures, {"documents": {"document": list(range(score.documents))} | by_document, "written": written}
+        return figures, {"document": list(range(score.documents))} | by_document
 
 
 def now() -> str:
@@ -243,7 +237,7 @@ def run_strategy(
     *,
     log: FallbackLog | None = None,
     progress: Job = SILENT,
-) -> tuple[StrategyReport, TrainingResult, dict[str, float], dict[str, object]]:
+) -> tuple[StrategyReport, TrainingResult, dict[str, float], dict[str, list]]:
     """Train a freshly loaded model by one strategy, and measure it on a split, as `Experiment.measure` does.
 
     Where the strategy leaves the lowest blocks as they are, they are computed once for each block of text

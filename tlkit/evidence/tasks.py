@@ -13,7 +13,6 @@ import torch
 
 from tlkit.corpus import NAMED, SPLITS, Corpus, document_opening, load_corpus, pack
 from tlkit.evaluation import WINDOW, PerplexityResult, class_logits, perplexity, score_examples
-from tlkit.evidence.answering import answer, summary
 from tlkit.evidence.comparison_settings import DataSettings
 from tlkit.examples import Batch, Examples
 from tlkit.examples.conversations import answer_examples, load_conversations, short_enough
@@ -27,7 +26,6 @@ LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads m
 Documents = Sequence[object]
 Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
 Window = dict[str, int]  # `context`, `stride` and perhaps `batch_size`
-Measured = tuple[dict[str, float], list[dict]]  # figures by name, and a row for each answer that was written
 
 
 class Task:
@@ -70,11 +68,9 @@ class Task:
         """How well a model predicts documents."""
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
-    def measure(
-        self, model, tokenizer, documents: Documents, answers: int | None, classes: Classes, progress: Job
-    ) -> Measured:
-        """What else is to be known of a model, which writes so many answers at most where the task is to answer."""
-        return {}, []
+    def measure(self, model, tokenizer, documents: Documents, classes: Classes, progress: Job) -> dict[str, float]:
+        """What else is to be known of a model."""
+        return {}
 
 
 class AnswerTask(Task):
@@ -101,19 +97,6 @@ class AnswerTask(Task):
     def score(self, model, tokenizer, documents, window, classes, progress) -> PerplexityResult:
         examples, rows = _answers(documents, tokenizer, window["context"]), window.get("batch_size", 8)
         return score_examples(model, examples, tokenizer=tokenizer, batch_size=rows, progress=progress)
-
-    def measure(self, model, tokenizer, documents, answers, classes, progress) -> Measured:
-        if not (asked := spread_out(documents, answers)):
-            return {}, []
-        progress.step(0, 0, f"answering {len(asked)} questions")
-        table = answer(model, tokenizer, asked)
-        return summary(table), table.drop(columns="reference").to_dict("records")
-
-
-def spread_out(documents: Documents, most: int | None) -> Documents:
-    """Choose at most so many documents at equal distances, because a file is ordered by topic; None: all."""
-    count = len(documents) if most is None else min(most, len(documents))
-    return tuple(documents[place * len(documents) // count] for place in range(count))
 
 
 def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers") -> Examples:
@@ -157,11 +140,11 @@ class ClassTask(Task):
         examples = self.batch(documents, tokenizer, window["context"], classes)
         return score_examples(model, examples, batch_size=window.get("batch_size", 8), progress=progress)
 
-    def measure(self, model, tokenizer, documents, answers, classes, progress) -> Measured:
+    def measure(self, model, tokenizer, documents, classes, progress) -> dict[str, float]:
         examples = self.batch(documents, tokenizer, LONGEST_ROW, classes)
         predicted = class_logits(model, examples, progress=progress).argmax(1)
         ends = ("balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high")
-        return dict(zip(ends, balanced_accuracy(predicted, examples.labels), strict=True)), []
+        return dict(zip(ends, balanced_accuracy(predicted, examples.labels), strict=True))
 
 
 TASKS: dict[str, Task] = {

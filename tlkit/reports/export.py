@@ -14,7 +14,7 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
 
 DPI = 300  # of a PNG file: what a journal asks for
-TABLES = ("runs", "documents", "written", "pairs", "attempts")  # each in a file beside the comparison's, unless empty
+TABLES = ("runs", "documents", "pairs", "attempts")  # each in a file beside the comparison's, unless empty
 # What a terminal and the first view of a page show of a column: its name, and its form.
 BRIEF = {
     "perplexity": ("perplexity", "{:.2f}"),
@@ -22,7 +22,6 @@ BRIEF = {
     "rank": ("rank", "{}"),
     "general": ("general text", "{:.2f}"),
     "balanced_accuracy": ("accuracy %", "{:.1%}"),
-    "stopped": ("stop %", "{:.1%}"),
     "seconds": ("seconds", "{:.2f}"),
     "peak_memory_mb": ("peak MB", "{:.0f}"),
 }

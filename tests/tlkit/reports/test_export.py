@@ -38,7 +38,7 @@ def planted_comparison(effects, model="planted", impossible=None):
     table = summary(runs, pairs, rates, "full", impossible).assign(against="full")
     made = {"model": model, "corpus": "rust", "profile": "test", "seeds": 3, "date": "2026-11-23 05:00 UTC"}
     made |= {"command": "python -m tlkit compare"}
-    return Comparison(table, runs, documents, pd.DataFrame(), pairs, pd.DataFrame(), {}, made)
+    return Comparison(table, runs, documents, pairs, pd.DataFrame(), {}, made)
 
 
 def test_the_short_table_has_six_columns_beside_the_strategy():
