@@ -29,11 +29,7 @@ TEMPLATE = Path(__file__).with_name("comparison_page.html")
 
 
 def export(comparison: Comparison, folder: str | Path) -> list[Path]:
-    """Write every table and chart into a folder, which is made where there is none, each with its provenance.
-
-    Returns:
-        The paths written, in order.
-    """
+    """Write every table and chart into a folder, each with its provenance; returns their paths in order."""
     made = {key: _in_words(value) for key, value in comparison.provenance.items()}
     provenance = "\n".join(f"- {key}: {value}" for key, value in made.items())
     comment = "".join(f"# {line}\n" for line in provenance.splitlines())
@@ -44,9 +40,9 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     tables = {"comparison": comparison.table, "summary": short} | {name: getattr(comparison, name) for name in TABLES}
     content = {"provenance": comparison.provenance, "failures": comparison.failures}
     content |= {name: rows_of(getattr(comparison, name)) for name in ("table", "runs", "pairs")}
-    columns = "l" + "r" * (short.shape[1] - 1)
-    sides = ["left" if column == "l" else "right" for column in columns]
+    sides = ["left"] + ["right"] * (short.shape[1] - 1)
     shown = short.to_markdown(index=False, disable_numparse=True, colalign=sides)
+    columns = "".join(side[0] for side in sides)
     texts = {
         "comparison.json": json.dumps(content, indent=2),
         "comparison.md": "\n\n".join(["# Comparison", shown, *notes, provenance]) + "\n",
@@ -72,7 +68,7 @@ def _in_words(value: object) -> str:
 
 
 def _page(comparison: Comparison, charts: dict[str, Chart], provenance: dict[str, str], notes: list[str]) -> str:
-    """A comparison as one web page that needs no other file; text of models, plugins and file names is escaped."""
+    """One web page that needs no other file; text of models, plugins and file names is escaped."""
     made = comparison.provenance
     about = f"{len(comparison.table)} rows, {made['seeds']} seeds, profile {made['profile']}, {made['date']}"
     pictures = [
@@ -93,20 +89,19 @@ def _page(comparison: Comparison, charts: dict[str, Chart], provenance: dict[str
 
 
 def _table(table: pd.DataFrame) -> str:
-    shown = (
-        table.astype(object).where(table.notna(), "").set_index("strategy").rename_axis(index=None, columns="strategy")
-    )
+    shown = table.astype(object).where(table.notna(), "").set_index("strategy").rename_axis(None)
+    shown.columns.name = "strategy"
     with pd.option_context("display.max_colwidth", None):
         return shown.to_html(border=0, float_format="{:.4g}".format)
 
 
 def rows_of(table: pd.DataFrame) -> list[dict]:
-    """A table as JSON has it: a dict a row, None where there is no figure."""
+    """Rows as dicts for JSON, with None where there is no figure."""
     return json.loads(table.to_json(orient="records", double_precision=15))
 
 
 def brief(table: pd.DataFrame) -> pd.DataFrame:
-    """The few columns of a comparison that say most, as text; the difference with its interval."""
+    """The columns of a comparison that say most, as text; the difference with its interval."""
     shown, against = {"strategy": table.strategy}, next(iter(table.get("against", ())), "")
     for column, (name, form) in BRIEF.items():
         if column in table and (column in ("rank", "difference") or table[column].notna().any()):
@@ -117,7 +112,7 @@ def brief(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def notes_on(table: pd.DataFrame) -> list[str]:
-    """What a reader of a comparison must know: what was not possible, and what has no rank for want of a tuned rate."""
+    """What was not possible, and what has no rank for want of a tuned rate."""
     guessed = table[table.rate_tuned.eq(False) & table.seeds.gt(0)].strategy
     notes = [f"Not possible: {reason}" for reason in table.reason.fillna("") if reason]
     if len(guessed):

@@ -50,12 +50,12 @@ class Chart(Figure):
         return f"{sentence} Shown: {'. '.join(self.words)}." if self.words else sentence
 
     def savefig(self, *where, **options) -> None:
-        """Write the picture, on its white ground whatever style is set; as matplotlib's own `savefig` otherwise."""
+        """As matplotlib's, but on a white ground whatever style is set."""
         with matplotlib.style.context(LOOK):
             super().savefig(*where, **options)
 
     def png(self) -> str:
-        """Draw the picture as a PNG file in base64, for a page or a notebook."""
+        """A PNG file in base64."""
         buffer = io.BytesIO()
         self.savefig(buffer, format="png", dpi=100)
         return base64.b64encode(buffer.getvalue()).decode()
@@ -66,7 +66,7 @@ class Chart(Figure):
 
 
 def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """Decorate a function that draws: its chart is about what the first line of its docstring says."""
+    """Decorate a function that draws: the first line of its docstring says what its chart is about."""
 
     @wraps(draw)
     def drawn(*tables, **options) -> Chart:

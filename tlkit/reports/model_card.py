@@ -15,24 +15,10 @@ from tlkit.models.saving import CARD
 from tlkit.strategies import FAMILIES, StrategyReport
 
 TEMPLATE = Path(__file__).with_suffix(".md")
-# By id on the hub, and in its words.
-LICENCES = {
-    "tiny": "cc-by-4.0",
-    "HuggingFaceTB/SmolLM2-135M": "apache-2.0",
-    "HuggingFaceTB/SmolLM2-135M-Instruct": "apache-2.0",
-    "Qwen/Qwen2-0.5B": "apache-2.0",
-    "TinyLlama/TinyLlama-1.1B-Chat-v1.0": "apache-2.0",
-    "meta-llama/Llama-2-7b-hf": "llama2",
-}
-OF_TEXT = {
-    "rust": "CC BY 4.0",
-    "facts": "CC BY 4.0",
-    "general": "PSF licence (the language reference of CPython)",
-}
 
 
 def write_card(folder: Path, text: str) -> bool:
-    """Write a model card where there is none; False where a README is there, which is never replaced."""
+    """Write a model card; False where a README is there already, which is never replaced."""
     if (folder / CARD).exists():
         return False
     write_text_atomically(folder / CARD, text)
@@ -47,28 +33,27 @@ def model_card(
     before: PerplexityResult,
     after: PerplexityResult,
 ) -> str:
-    """The text of a model card in Markdown: front matter as the hub reads it, then sections for people.
+    """The text of a model card: front matter as the hub reads it, then sections for people.
 
     Args:
-        settings: of the training, as in its run file. What names a place on this machine is left out.
+        settings: of the training, as in its run file; what names a place on this machine is left out.
         notes: what the result depends on besides.
     """
     task, corpus, base = settings["task"], Path(settings["corpus"]).name, base_model(report.model).name_or_path
     is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"
     score = EvalResult(f"text-{kind}", corpus, f"{corpus}, test split", "perplexity", after.perplexity)
-    # Only what is known: the hub refuses a base model that is no id, and an invented licence would be worse than none.
+    # Only what is known: the hub refuses a base model that is no id.
     front = ModelCardData(
         model_name=name,
         base_model=hub_id(base),
-        license=LICENCES.get(hub_id(base) or base),
+        license="cc-by-4.0" if base == "tiny" else None,
         library_name="peft" if is_adapter else "transformers",
         pipeline_tag=f"text-{kind}",
         tags=["tlkit", report.strategy],
         eval_results=[score],
     )
-    told = {
-        key: value for key, value in settings.items() if key not in ("model", "corpus", "plugin") and value is not None
-    }
+    own = ("model", "corpus", "plugin")
+    shown = {key: value for key, value in settings.items() if key not in own and value is not None}
     card = ModelCard.from_template(
         front,
         str(TEMPLATE),
@@ -82,8 +67,8 @@ def model_card(
         task=task,
         quoted=shlex.quote(name),
         corpus=corpus,
-        notes={"corpus": corpus, "licence of the text": OF_TEXT.get(corpus, "not recorded"), **notes},
-        settings=yaml.safe_dump(told, sort_keys=False, allow_unicode=True),
+        notes={"corpus": corpus, **notes},
+        settings=yaml.safe_dump(shown, sort_keys=False, allow_unicode=True),
         before=before,
         after=after,
     )

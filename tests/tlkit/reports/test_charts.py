@@ -8,25 +8,16 @@ import numpy as np
 import pandas as pd
 import pytest
 from figure_checks import collisions
-from matplotlib.colors import to_hex
 
-from tlkit.evidence.statistics import compare_pairs
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.reports import charts
 from tlkit.reports.figure import short
 from tlkit.settings import DATA
 
-PAIR = ["first", "second", "difference", "separated"]
-
 
 @cache
 def table(name="comparison"):
     return pd.read_csv(DATA / "comparisons" / "tiny" / f"{name}.csv", comment="#")
-
-
-def pairs():
-    documents = table("documents")
-    return compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
 
 
 def shares():
@@ -39,7 +30,6 @@ def shares():
 PICTURES = {
     "perplexity": lambda: charts.perplexity_chart(table()),
     "accuracy": lambda: charts.accuracy_chart(shares(), 1 / 9),
-    "pairs": lambda: charts.pairs_chart(pairs()),
     "cost": lambda: charts.cost_chart(table()),
     "forgetting": lambda: charts.forgetting_chart(table()),
 }
@@ -98,19 +88,6 @@ def test_accuracies_are_drawn_beside_what_guessing_gives():
     assert values == pytest.approx([0.5, 0.6])
     assert ends == [pytest.approx((value - 0.1, value + 0.2)) for value in values]
     assert list(next(line for line in axes.lines if line.get_label() == "guessing").get_xdata()) == [0.25, 0.25]
-
-
-def test_every_pair_has_one_field_and_only_the_separated_ones_a_colour():
-    rows = [("a", "b", 1.0, True), ("a", "c", -9.0, True), ("b", "c", -3.0, False)]
-    chart = charts.pairs_chart(pd.DataFrame(rows, columns=PAIR))  # a and b, against the order of the means
-    (axes,) = chart.axes
-    assert names_of(axes) == ["b", "c"] and [label.get_text() for label in axes.get_xticklabels()] == ["a", "b"]
-    fields = {text.get_position(): text for text in axes.texts}
-    wanted = {(0, 1): "-1.0", (0, 2): "+9.0", (1, 2): "+3.0"}
-    assert {place: text.get_text() for place, text in fields.items()} == wanted
-    shades = {place: to_hex(text.get_bbox_patch().get_facecolor()) for place, text in fields.items()}
-    assert len(set(shades.values())) == 3 and shades[1, 2] == "#ffffff"
-    assert chart.finding == "2 of 3 pairs are separated"
 
 
 def test_points_are_where_the_table_has_them():

@@ -67,11 +67,11 @@ class Links(HTMLParser):
 
 
 def test_the_page_needs_no_other_file_and_runs_no_code(tmp_path, monkeypatch):
-    monkeypatch.setattr("tlkit.reports.export.CHARTS", {name: CHARTS[name] for name in ("perplexity", "pairs")})
+    monkeypatch.setattr("tlkit.reports.export.CHARTS", {name: CHARTS[name] for name in ("perplexity", "cost")})
     name = 'a<script>alert("1")</script>&$title'
     comparison = planted_comparison(EFFECTS, model=name, impossible={"ia3": "no <b>projection</b> here"})
     names = {path.name for path in export(comparison, tmp_path)}
-    assert {"summary.csv", "summary.tex", "comparison.html", "pairs.png", "perplexity.svg"} <= names
+    assert {"summary.csv", "summary.tex", "comparison.html", "cost.png", "perplexity.svg"} <= names
     page = (tmp_path / "comparison.html").read_text(encoding="utf-8")
     links = Links()
     links.feed(page)

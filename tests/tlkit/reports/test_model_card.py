@@ -53,7 +53,6 @@ def test_the_card_has_the_figures_of_the_run(report):
         "learning_rate: 0.003\nchunked_loss: true\nseed: 0\n",
         "strategy_option:\n  r: 4\n  targets:\n  - q_proj\n  - v_proj\n```\n",
         "| learning rate | recorded for tiny |",
-        "| licence of the text | CC BY 4.0 |",
         "| documents | 99 documents found |\n| opened by | <\\|end\\|> |\n",
         "| steps | 34 in 9 seconds |",
         "Made from the bundled model of tlkit (`tiny`) by `lora`",
@@ -67,9 +66,8 @@ def test_the_card_has_the_figures_of_the_run(report):
     ("base", "expected"),
     [
         ("tiny", (None, "cc-by-4.0")),
-        ("Qwen/Qwen2-0.5B", ("Qwen/Qwen2-0.5B", "apache-2.0")),
-        ("smollm2-135m", ("HuggingFaceTB/SmolLM2-135M", "apache-2.0")),
-        ("somebody/unknown", ("somebody/unknown", None)),
+        ("Qwen/Qwen2-0.5B", ("Qwen/Qwen2-0.5B", None)),
+        ("smollm2-135m", ("HuggingFaceTB/SmolLM2-135M", None)),
     ],
 )
 def test_front_matter_says_only_what_is_known(base, expected, report):
