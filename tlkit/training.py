@@ -20,9 +20,6 @@ from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
 
-DIVERGED = 1.0  # nats per token above the first step: the noise of batches is smaller
-LAST_STEPS = 5  # whose mean loss is where a run ends
-
 
 @dataclass(frozen=True)
 class TrainingResult:
@@ -135,8 +132,6 @@ def recorded(
         state.records.append(record)
         progress.step(state.step, total, f"step {state.step} of {total}, loss {record.loss:.3f}")
         yield record
-    if state.records:
-        progress.ended(_in_one_line(state))
 
 
 def has_ended(state: TrainingState, total: int) -> bool:
@@ -160,16 +155,6 @@ def result_of(state: TrainingState, rows: int) -> TrainingResult:
     history.insert(1, "epoch", history.step / steps_per_epoch(rows, state.config))
     validation = pd.DataFrame(state.scores, columns=["step", "validation_loss", "validation_perplexity"])
     return TrainingResult(history, validation, state.peak_memory, state.step < total_steps(rows, state.config))
-
-
-def _in_one_line(state: TrainingState) -> str:
-    """What a run trained, for how long, and what came of the loss."""
-    steps, trained = len(state.records), sum(parameter.numel() for parameter in state.parameters)
-    first, last = state.records[0].loss, [record.loss for record in state.records[-LAST_STEPS:]]
-    mean = sum(last) / len(last)
-    loss = f"loss from {first:.2f} to {mean:.2f}" + (f" (mean of the last {LAST_STEPS})" if steps > LAST_STEPS else "")
-    worse = "; it diverged, so try a lower learning rate" if mean > first + DIVERGED else ""
-    return f"{steps} step{'s' * (steps != 1)}, {trained:,} values trained, {loss}{worse}"
 
 
 def _without_gain(state: TrainingState) -> int:

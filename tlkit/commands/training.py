@@ -4,8 +4,8 @@ from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
+import pandas as pd
 import torch
 from accelerate import Accelerator
 from safetensors import SafetensorError
@@ -92,28 +92,40 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             if not newest_step(folder / CHECKPOINTS):  # else the file of that run stands for this one, too
                 write_run_file(folder / RUN_FILE, settings, notes)
             result, verdicts = run()
-            _save(report.model, tokenizer, folder, training.total_steps(len(blocks), config))
+            try:
+                models.save_model(report.model, tokenizer, folder)
+            except (OSError, SafetensorError) as error:  # which names no file
+                raise RuntimeError(
+                    f"{folder}: the trained model could not be saved ({reason_of(error)}); make room, then give the "
+                    "same command with --resume, as all steps are in the newest checkpoint"
+                ) from error
             after = score("after training")
+            doubts = [*report.doubts, *_divergence(result.history.loss)]
             notes |= {"steps": f"{len(result.history):,} in {result.seconds:,.0f} seconds"}
             notes |= {"stopped early": "yes"} if result.stopped_early else {}
+            notes |= {"doubts": "; ".join(doubts)} if doubts else {}
             written = write_card(folder, model_card(folder.resolve().name, report, settings, notes, before, after))
-    in_bf16 = [p for p in report.model.parameters() if p.dtype == torch.bfloat16]
-    frozen = "" if any(p.requires_grad for p in in_bf16) else " that stay frozen"
+    figures = {"before": before, "after": after, "output": folder, "doubts": doubts, "expected": verdicts}
+    figures |= {"corpus": notes["documents"], "precision": precision}
+    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
     card = "describes it" if written else "there was kept"
     lines = [
         str(notes["documents"]),
         str(report),
-        f"computed in {precision}{f', with weights in bf16{frozen}' if options.dtype == 'bf16' else ''}",
-        *(f"DOUBT: {doubt}" for doubt in report.doubts),
+        f"computed in {precision}; weights in {options.dtype}",
+        *(f"DOUBT: {doubt}" for doubt in doubts),
         f"before: {before}",
         f"after:  {after}",
         f"saved in {folder}; run.yaml there repeats this run, README.md {card}",
         *map(str, verdicts),
     ]
-    figures = {"before": before, "after": after, "output": folder, "doubts": report.doubts, "expected": verdicts}
-    figures |= {"corpus": notes["documents"], "precision": precision}
-    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
     return Outcome(figures, "\n".join(lines), 0 if all(verdict.holds for verdict in verdicts) else 1)
+
+
+def _divergence(losses: pd.Series) -> list[str]:
+    first, last = losses.iloc[0], losses.tail(5).mean()
+    rose = last > first + 1  # nats per token: the noise of batches is smaller
+    return [f"the loss rose from {first:.2f} to {last:.2f}: try a lower learning rate"] if rose else []
 
 
 def _adapted(
@@ -183,15 +195,3 @@ def _train(
         elif loss != (again := mean_loss(model, blocks[:4], plan)):
             reload_problem = f"the loss was {loss} and is {again}"
     return result, judge(expected, Seen(result.history, result.peak_memory, held, flow, reload_problem))
-
-
-def _save(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase, folder: Path, total: int) -> None:
-    """Save what was trained; where that fails, say what is left of it."""
-    try:
-        models.save_model(model, tokenizer, folder)
-    except (OSError, SafetensorError) as error:
-        raise RuntimeError(
-            f"the trained model could not be saved in {folder} ({reason_of(error)}): make room, then give the same "
-            "command with --resume, which goes on from the newest checkpoint, "
-            f"of step {newest_step(folder / CHECKPOINTS)} of {total}"
-        ) from error

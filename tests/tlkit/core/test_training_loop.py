@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from dataclasses import replace
 from functools import partial
 
 import pandas as pd
@@ -14,7 +13,6 @@ from small_models import weights_of
 
 from tlkit import training
 from tlkit.checkpoints import newest_step
-from tlkit.jobs import Job
 from tlkit.memory import MemoryTrack
 from tlkit.steps import Plan
 from tlkit.strategies import apply_strategy
@@ -46,24 +44,6 @@ def run(patience, model=None, **options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return train(model or small_model(), BLOCKS, config, validation=BLOCKS, **options)
-
-
-@pytest.mark.parametrize(
-    ("losses", "said"),
-    [
-        ([4.5], "1 step, {} values trained, loss from 4.50 to 4.50"),
-        ([9, 8, 6, 5, 4, 2], "6 steps, {} values trained, loss from 9.00 to 5.00 (mean of the last 5)"),
-        ([4, 6, 6], "3 steps, {} values trained, loss from 4.00 to 5.33; it diverged, so try a lower learning rate"),
-    ],
-)
-def test_a_run_ends_in_one_line_that_says_what_came_of_it(losses, said, monkeypatch):
-    """Worked out by hand from the losses of its steps."""
-    model, take, given = apply_strategy(small_model(), "last_layers").model, training.take_step, iter(losses)
-    monkeypatch.setattr(training, "take_step", lambda *a, **o: replace(take(*a, **o), loss=float(next(given))))
-    with Job(shown=False) as job, job.part("training") as part:
-        train(model, BLOCKS[: 2 * len(losses)], TrainingConfig(1e-3, batch_size=2), progress=part)
-    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    assert part.doing == said.format(f"{trained:,}")
 
 
 def expected_end(losses: list[float], patience: int) -> tuple[int, int]:
