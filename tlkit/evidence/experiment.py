@@ -3,8 +3,8 @@
 import datetime
 import math
 import platform
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -34,7 +34,7 @@ from tlkit.training import TrainingResult, total_steps, train
 
 @dataclass(frozen=True)
 class Experiment:
-    """Model, documents, blocks and window: what decides a run's numbers beside its strategy, rate and seed."""
+    """What decides a run's numbers beside its strategy, rate and seed."""
 
     options: ComparisonSettings  # as they were given
     profile: Profile
@@ -75,7 +75,7 @@ class Experiment:
 
     @property
     def provenance(self) -> dict[str, object]:
-        """Where, when and with what a run was made, its settings included."""
+        """The settings, and where, when and with what a run was made."""
         device = self.device()
         return {
             "model": self.model,
@@ -87,17 +87,15 @@ class Experiment:
 
     @property
     def config(self) -> TrainingConfig:
-        """What every run trains towards, but for its rate and seed."""
+        """Of every run, but for its rate and seed."""
         return TrainingConfig(epochs=self.profile.epochs, batch_size=self.options.batch_size)
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of a run."""
         return total_steps(len(self.blocks), self.config)
 
     @property
     def precision(self) -> str:
-        """That of the arithmetic: fp32 or bf16."""
         return settled_precision(self.options.precision, self.device())
 
     def device(self) -> Device | VirtualDevice:
@@ -107,8 +105,7 @@ class Experiment:
     def score(
         self, model: torch.nn.Module, documents: tuple[object, ...], rows: int = 8, progress: Job = SILENT
     ) -> PerplexityResult:
-        """How well a model does on documents of the task, so many rows at a time."""
-        # A learned prompt takes up a part of what the model can read, and the windows are shorter for it.
+        # A learned prompt takes up a part of what the model can read.
         context = min(self.window["context"], longest_input(model) or self.window["context"])
         window = {"context": context, "stride": min(self.window["stride"], context), "batch_size": rows}
         return self.data.task.score(model, self.tokenizer, documents, window, self.data.classes, progress)
@@ -127,7 +124,6 @@ class Experiment:
         documents, general = getattr(self.data.used, split), getattr(self.general, split)
 
         def evaluated(action: Callable[[int], object], rows: int = 8):
-            """With fallback for fewer rows at a time, where memory runs out."""
             if not self.options.fallback:
                 return action(rows)
             return evaluate_with_fallback(action, model, batch_size=rows, device=device, log=log)
@@ -140,7 +136,7 @@ class Experiment:
             "perplexity_low": score.low,
             "perplexity_high": score.high,
             "bits_per_byte": score.bits_per_byte,
-            "context": score.context,  # less where a learned prompt takes up a part of it
+            "context": score.context,
             "general": forgotten.perplexity if forgotten else math.nan,
             **of_task,
         }
@@ -149,22 +145,21 @@ class Experiment:
 
 
 def now() -> str:
-    """The time, as provenance names it."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 
 def load_experiment(model: str | None, profile: Profile, options: ComparisonSettings) -> tuple[Experiment, LoadedModel]:
-    """Load model and texts once, and settle what was left open; the model is as before any training, on the host."""
+    """Load model and texts once, and settle what was left open; the model is untouched, on the host."""
     data = load_documents(options, profile, model)
     task, base = data.task, load_model(model, classes=data.class_count)
     if hasattr(base.model, "peft_config"):
         raise ValueError(
-            f"{base.name} holds a trained adapter, and every strategy starts from plain weights: merge it first "
-            f"(load_model({base.name!r}, adapter='merge')), save that and name its folder"
+            f"{base.name} is an adapter, and strategies start from plain weights: expected a folder with what "
+            f"load_model({base.name!r}, adapter='merge') returns"
         )
-    limit = longest_input(base.model)
-    row = options.block_size or min(task.row, limit or task.row)
-    if limit is not None and row > limit:
+    limit = longest_input(base.model) or math.inf
+    row = options.block_size or min(task.row, limit)
+    if row > limit:
         raise ValueError(f"block_size={row}: {base.name} reads at most {limit} tokens")
     window = task.window(base.model, options.context, options.stride)
     if window["stride"] > window["context"]:
@@ -185,18 +180,14 @@ def load_experiment(model: str | None, profile: Profile, options: ComparisonSett
 
 
 def allowed(
-    strategies: Iterable[str] | None, config: PretrainedConfig, classes: int | None = None
+    strategies: Iterable[str], config: PretrainedConfig, classes: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Say which strategies a model's architecture allows, without its weights.
+    """Say which strategies a model's architecture allows, without its weights, and why not the others.
 
     Args:
-        strategies: those that were named, each of which has to be possible, or "classic", "peft" or "all", of which
-            some need not be; None: classic.
-
-    Returns:
-        The strategies that are possible, and from each other one to the reason.
+        strategies: names, each of which has to be possible, or "classic", "peft" or "all", of which some need not be.
     """
-    possible, reasons, named = [], {}, set(strategies or ())
+    possible, reasons, named = [], {}, set(strategies)
     for strategy in strategies_named(strategies):
         try:
             if strategy != CONTROL:
@@ -207,26 +198,6 @@ def allowed(
     if refused := [name for name in reasons if name in named]:
         raise ValueError(f"{'; '.join(reasons[name] for name in refused)}. Leave out {', '.join(refused)}")
     return possible, reasons
-
-
-def load_with_strategy(
-    strategy: str,
-    *,
-    model: str | None = None,
-    seed: int = 0,
-    classes: int | None = None,
-    dtype: torch.dtype = torch.float32,
-) -> tuple[StrategyReport, object]:
-    """Load a fresh model and make it trainable as a strategy says; returns the report and the tokenizer.
-
-    Args:
-        strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
-        seed: of an adapter's first values, of random weights and of a new head.
-        classes: of a classifier; None for a causal language model.
-    """
-    fresh = load_model(model, random_init=strategy == CONTROL, seed=seed, classes=classes, dtype=dtype)
-    torch.manual_seed(seed)  # an adapter's first values
-    return apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy), fresh.tokenizer
 
 
 def run_strategy(
@@ -240,36 +211,31 @@ def run_strategy(
 ) -> tuple[StrategyReport, TrainingResult, dict[str, float], dict[str, list]]:
     """Train a freshly loaded model by one strategy, and measure it on a split, as `Experiment.measure` does.
 
-    Where the strategy leaves the lowest blocks as they are, they are computed once for each block of text
-    (`cached_prefix`); the losses are the same up to rounding, and a step takes less time and memory.
-
     Args:
+        strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
         log: notes what was tried where memory ran out, in an experiment with fallback.
     """
-    blocks = experiment.blocks
-    dtype, plan = dtype_of_weights(strategy, experiment.precision), Plan(precision=experiment.precision)
-    fresh = {"model": experiment.model, "seed": config.seed, "classes": experiment.data.class_count, "dtype": dtype}
-    report, _ = load_with_strategy(strategy, **fresh)
+    blocks, options, precision = experiment.blocks, experiment.options, experiment.precision
+    fresh = load_model(
+        experiment.model,
+        random_init=strategy == CONTROL,
+        seed=config.seed,
+        classes=experiment.data.class_count,
+        dtype=dtype_of_weights(strategy, precision),
+    )
+    torch.manual_seed(config.seed)  # an adapter's first values
+    report = apply_strategy(fresh.model, "full" if strategy == CONTROL else strategy)
     model, device = report.model, experiment.device()
-    how = {"plan": plan, "groups": report.groups, "progress": progress}
-    if experiment.options.fallback:
+    how = {"plan": Plan(precision=precision), "groups": report.groups, "progress": progress}
+    if options.fallback:
         result, _ = train_with_fallback(model, blocks, config, device=device, log=log, **how)
     else:
-        with device.counting():
+        kept = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
+        fits = kept <= min(LIMIT, probe("cpu").free_memory // 4)
+        with device.counting(), ExitStack() as stack:
             device.place(model)
-            with _prefix_kept(experiment, model, config):
-                result = train(model, blocks, config, **how)
+            if fits and config.epochs > 1 and not options.device_memory:  # where memory is not what is tried out
+                with suppress(NoFrozenPrefix):
+                    stack.enter_context(cached_prefix(model))
+            result = train(model, blocks, config, **how)
     return report, result, *experiment.measure(model, split, device, log=log, progress=progress)
-
-
-@contextmanager
-def _prefix_kept(experiment: Experiment, model: torch.nn.Module, config: TrainingConfig) -> Iterator[None]:
-    """Inside, a frozen prefix is computed once where that saves something and memory is not what is tried out."""
-    options, width = experiment.options, model.config.get_text_config().hidden_size
-    needed = math.prod(experiment.blocks.shape) * width * model.dtype.itemsize
-    fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)  # it is kept in memory alone
-    with ExitStack() as stack:
-        if fits and config.epochs > 1 and not (options.fallback or options.device_memory):
-            with suppress(NoFrozenPrefix):  # of most strategies: everything is computed as ever
-                stack.enter_context(cached_prefix(model))
-        yield

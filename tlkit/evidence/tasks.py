@@ -1,7 +1,6 @@
 """What a model is adapted to: going on with texts, answering questions, or telling classes of texts apart.
 
-A task says how documents become what is trained on, how a model is scored on documents, and what else is measured. All
-else is one and the same: strategies, rates, seeds, intervals, tables.
+A task says how documents become what is trained on, how a model is scored on documents, and what else is measured.
 """
 
 import math
@@ -38,46 +37,43 @@ class Task:
     strategies = ("classic",)  # that are compared where none are named
 
     def load(self, settings: DataSettings) -> Corpus:
-        """The corpus that settings name, by its name or path, with the columns or keys of its file."""
         return load_corpus(settings.corpus, **_reading(settings, "text_column"))
 
     def general(self) -> Corpus:
-        """Documents of another kind, by which forgetting is seen; none where only the trained model has the task."""
+        """Documents by which forgetting is seen; none where only the trained model has the task."""
         return load_corpus("general")
 
     def classes(self, corpus: Corpus) -> Classes:
-        """The names of a corpus' classes; None where there are none."""
         return None
 
     def batch(self, documents: Documents, tokenizer, length: int, classes: Classes) -> Batch:
-        """What is trained on, in rows of so many tokens at most."""
+        """What is trained on, in rows of at most `length` tokens."""
         return pack(documents, tokenizer, length)
 
     def longer(self, documents: Documents, tokenizer, row: int) -> int:
-        """How many documents are longer than a row; running text never is."""
+        """How many documents do not fit a row."""
         return 0
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> Window:
-        """The window of `score`: what was asked for, else as many tokens as the task and the model allow."""
+        """The window of `score`: as asked for, else as long as the task and the model allow."""
         context = context or min(self.context, longest_input(model) or self.context)
         return {"context": context, "stride": stride or context}
 
     def score(
         self, model, tokenizer, documents: Documents, window: Window, classes: Classes, progress: Job
     ) -> PerplexityResult:
-        """How well a model predicts documents."""
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
     def measure(self, model, tokenizer, documents: Documents, classes: Classes, progress: Job) -> dict[str, float]:
-        """What else is to be known of a model."""
+        """Further figures of a model."""
         return {}
 
 
 class AnswerTask(Task):
-    """Conversations, of which the answers are learned; or all, questions included. What is scored is the same."""
+    """Conversations, of which the answers are learned, or everything; scored are the answers."""
 
     in_chat = True
-    row = context = LONGEST_ROW  # conversations are read whole
+    row = context = LONGEST_ROW
 
     def __init__(self, name: str, learn: str) -> None:
         self.name, self.learn = name, learn
@@ -100,12 +96,12 @@ class AnswerTask(Task):
 
 
 def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers") -> Examples:
-    """Conversations as examples; those that are too long are left out, and said to be."""
+    """Conversations as examples; those that are too long are left out, with a warning."""
     kept, long = short_enough(documents, tokenizer, length)
     if long:
         warnings.warn(
-            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the first "
-            f"of them {long[0].id!r}",
+            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the "
+            f"first {long[0].id!r}",
             stacklevel=2,
         )
     if documents and not kept:
@@ -114,7 +110,7 @@ def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers
 
 
 class ClassTask(Task):
-    """Texts with labels, which a classifier learns to tell."""
+    """Texts with labels, for a classifier."""
 
     name = "classify"
     row = context = LONGEST_ROW
@@ -154,7 +150,7 @@ TASKS: dict[str, Task] = {
 
 
 def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
-    """How the rows of a file are read, where that is said; a column that the task does not read is refused."""
+    """How the rows of a file are read; a column that the task does not read is refused."""
     named = {name: getattr(settings, name) for name in ("text_column", "label_column") if getattr(settings, name)}
     if unused := [name for name in named if name not in columns]:
         raise ValueError(f"--{unused[0].replace('_', '-')} {named[unused[0]]}: this task reads no such column")
@@ -163,7 +159,7 @@ def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class TaskData:
-    """The documents of a task: all of a corpus, and what of it is used; of labelled ones the names of their classes."""
+    """The documents of a task: all of a corpus, and what of it is used."""
 
     task: Task
     whole: Corpus
@@ -172,11 +168,10 @@ class TaskData:
 
     @property
     def class_count(self) -> int | None:
-        """How many classes there are; None for a language model."""
         return None if self.classes is None else len(self.classes)
 
     def notes(self, tokenizer, row: int) -> dict[str, object]:
-        """What is to be kept with a score: what became of the documents, and what opens each that is running text."""
+        """What is kept with a score: what became of the documents, and what opens each that is running text."""
         whole, used = self.whole, {split: len(getattr(self.used, split)) for split in SPLITS}
         there = sum(len(getattr(whole, split)) for split in SPLITS)
         long = f"of these longer than {row} tokens and {'left out' if self.task.in_chat else 'cut'}"
@@ -205,7 +200,7 @@ def load_documents(settings: DataSettings, profile: Profile, model: str | None =
     """Read a task's corpus, of which a limit, or for a bundled one the profile, says how much is used.
 
     Args:
-        model: that is to tell classes apart; where it names its own, they are in its order.
+        model: where it names its own classes, they are in its order.
     """
     task = TASKS[settings.task]
     whole = used = task.load(settings)
@@ -219,11 +214,10 @@ def load_documents(settings: DataSettings, profile: Profile, model: str | None =
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
     """The mean over classes of the share of its texts that are put into it, and its 95% interval over texts.
 
-    The shares of different classes vary independently of each other, each as a mean over its texts does.
+    The shares of the classes are independent means, each over its own texts.
 
     Args:
-        predicted: classes, shape (texts,).
-        labels: the true ones.
+        predicted: classes, shape (texts,), as are the labels.
     """
     right = [(predicted[labels == c] == c).double() for c in labels.unique()]
     mean = sum(float(of_class.mean()) for of_class in right) / len(right)

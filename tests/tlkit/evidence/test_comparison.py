@@ -17,11 +17,10 @@ import pytest
 from tlkit.cli import main
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.evidence import experiment as experiments
-from tlkit.evidence import finished_runs, learning_rates
+from tlkit.evidence import comparison, finished_runs, learning_rates
 from tlkit.evidence.comparison import Comparison, compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy
+from tlkit.evidence.experiment import load_experiment, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.evidence.learning_rates import rate_for
 from tlkit.fitting.fallback import LADDER
@@ -57,13 +56,14 @@ class Runs(list):
 def carried_out(monkeypatch) -> Runs:
     runs = Runs()
 
-    def noted(strategy, *, seed, **options):
-        runs.append((strategy, seed))
-        if (strategy, seed) in runs.faults:
-            raise runs.faults[strategy, seed]
-        return load_with_strategy(strategy, seed=seed, **options)
+    def noted(experiment, strategy, config, *others, **options):
+        runs.append(run := (strategy, config.seed))
+        if run in runs.faults:
+            raise runs.faults[run]
+        return run_strategy(experiment, strategy, config, *others, **options)
 
-    monkeypatch.setattr(experiments, "load_with_strategy", noted)
+    for module in (comparison, learning_rates):
+        monkeypatch.setattr(module, "run_strategy", noted)
     return runs
 
 
@@ -341,9 +341,9 @@ def test_what_cannot_be_compared_is_refused_before_any_training(
 
 
 def test_an_adapter_is_merged_before_strategies_are_compared_on_it(tmp_path, small_model, profile, carried_out):
-    report, tokenizer = load_with_strategy("lora", model=small_model)
-    save_model(report.model, tokenizer, tmp_path)
-    with pytest.raises(ValueError, match="holds a trained adapter.*adapter='merge'"):
+    fresh = load_model(small_model)
+    save_model(apply_strategy(fresh.model, "lora").model, fresh.tokenizer, tmp_path)
+    with pytest.raises(ValueError, match="is an adapter.*adapter='merge'"):
         quick(str(tmp_path), profile)
     assert not carried_out
 

@@ -12,7 +12,8 @@ from tlkit import strategies
 from tlkit.evaluation import perplexity
 from tlkit.evidence import experiment as experiments
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import load_experiment, load_with_strategy, run_strategy
+from tlkit.evidence.experiment import load_experiment, run_strategy
+from tlkit.models import load_model
 from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Profile
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, total_steps, train
@@ -63,10 +64,11 @@ def test_a_frozen_prefix_is_computed_once_and_changes_no_result(small_model, cac
     assert (cache.rows_computed, cache.rows_reused) == (len(experiment.blocks), 2 * len(experiment.blocks))
     assert not cache._states, "it is gone when the run ends"
     assert not any("forward" in vars(module) for module in report.model.modules())
-    by_hand, tokenizer = load_with_strategy("last_layers", model=small_model, seed=CONFIG.seed)
+    fresh = load_model(small_model)
+    by_hand = strategies.apply_strategy(fresh.model, "last_layers")
     expected = train(by_hand.model, experiment.blocks, CONFIG)
     assert result.history.loss.tolist() == pytest.approx(expected.history.loss.tolist(), rel=1e-6)
-    score = perplexity(by_hand.model, tokenizer, experiment.data.used.validation, context=64)
+    score = perplexity(by_hand.model, fresh.tokenizer, experiment.data.used.validation, context=64)
     assert found.perplexity == pytest.approx(score.perplexity, rel=1e-6)
 
 

@@ -12,11 +12,13 @@ from tlkit.corpus import Corpus, load_corpus
 from tlkit.evaluation import perplexity
 from tlkit.evidence import learning_rates
 from tlkit.evidence.comparison_settings import ComparisonSettings
-from tlkit.evidence.experiment import Experiment, load_experiment, load_with_strategy
+from tlkit.evidence.experiment import Experiment, load_experiment
 from tlkit.evidence.finished_runs import FinishedRuns
 from tlkit.evidence.learning_rates import BUDGET, COARSE, best_rates, find_rates, recorded_rates, run_trial
+from tlkit.models import load_model
 from tlkit.names import CLASSIC, CONTROL
 from tlkit.settings import DATA, PROFILES, Profile, TrainingConfig
+from tlkit.strategies import apply_strategy
 from tlkit.training import train
 
 
@@ -80,10 +82,10 @@ def test_the_scores_of_a_trial_are_those_of_its_training(experiment):
     """A trial done by hand: the same model, blocks and order of batches."""
     config = TrainingConfig(1e-2, epochs=2, batch_size=4, seed=1)
     found = run_trial(experiment, "full", config)
-    report, tokenizer = load_with_strategy("full", model=experiment.model, seed=1)
-    train(report.model, experiment.blocks, config)
+    fresh = load_model(experiment.model)
+    train(apply_strategy(fresh.model, "full").model, experiment.blocks, config)
     assert experiment.blocks.shape[1] == experiment.window["context"] == 64  # as many as this model reads
-    by_hand = perplexity(report.model, tokenizer, load_corpus("rust").validation[:5], context=64)
+    by_hand = perplexity(fresh.model, fresh.tokenizer, load_corpus("rust").validation[:5], context=64)
     assert found["validation_perplexity"] == pytest.approx(by_hand.perplexity, rel=1e-6)  # the same sums in fp32
 
 
