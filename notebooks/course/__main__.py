@@ -13,7 +13,7 @@ from pathlib import Path
 
 from course.grade import Limits, container, how
 from course.grade import grade as marks_of
-from course.lessons import FOLDER, INDEX, SECONDS, copy_lessons, execute_all, recorded_seconds, sources
+from course.lessons import FOLDER, INDEX, NO_COMPILER, SECONDS, copy_lessons, execute_all, recorded_seconds, sources
 from course.pages import write_generated
 
 ROOT = FOLDER.parent
@@ -51,7 +51,7 @@ def lab(arguments: argparse.Namespace) -> int:
     if hasattr(os, "geteuid") and os.geteuid() == 0:  # noqa: TID251  in a container everyone is root; the token stays
         command.append("--allow-root")
     command += [] if arguments.browser else ["--no-browser"]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | _with_course()).returncode
+    return subprocess.run(command, cwd=ROOT, env=os.environ | NO_COMPILER | _with_course()).returncode
 
 
 def demo(arguments: argparse.Namespace) -> int:

@@ -30,6 +30,8 @@ PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
 # What a cell writes on its chart, which is what somebody hears who cannot see it.
 CHART_WORDS = re.compile(r"""(title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
 WIDGET = "application/vnd.jupyter.widget-view+json"
+# bitsandbytes asks for torch's compiler as it is imported, three seconds a kernel; no lesson compiles anything.
+NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 
 
@@ -206,8 +208,7 @@ def execute(source: Path, target: Path, *, threads: int | None = None) -> None:
         extra_arguments=["--log-level=ERROR"],
         resources={"metadata": {"path": source.parent}},
     )
-    # bitsandbytes asks for torch's compiler as it is imported, three seconds a kernel; no lesson compiles anything.
-    settings = {"TORCHDYNAMO_DISABLE": "1"} | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
+    settings = NO_COMPILER | ({} if threads is None else {"OMP_NUM_THREADS": str(threads)})
     try:
         client.execute(env=os.environ | settings)
     finally:

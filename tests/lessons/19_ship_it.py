@@ -26,7 +26,7 @@ assert release.desk.value_counts().to_dict() == {"Python": 7, "Rust": 7, "other"
 # Nobody serves any more, and what is kept holds no broken release and nothing that was asked.
 assert not listening(("127.0.0.1", int(re.search(r":(\d+)/", url)[1])))
 kept = {path.name for path in work.glob("[!._]*")}
-assert kept == {"desk", "asking.py", "release.json", "test_desk.py"}
+assert kept == {"desk", "asking.py", "pytest.ini", "release.json", "test_desk.py"}
 assert {path.name for path in log_folder.iterdir()} == {"release.jsonl", "new-form.jsonl", "server.log"}
 assert {"every_start", "new_model"} <= set(re.findall(r"def test_(every_start|new_model)", tests))
 

@@ -37,14 +37,14 @@ def service(folder: Path, logs: Path | None = None, patience: float = 300) -> It
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # 0: any port that is free
         address = probe.getsockname()
-    command = [sys.executable, "-c", SERVER, "serve", "--host", address[0], "--port", str(address[1])]
-    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}  # it asks nobody anything
+    where = [f"--host={address[0]}", f"--port={address[1]}"]
+    command = [sys.executable, "-c", SERVER, "serve", *where, "--device=cpu"]
+    # It asks nobody anything, and loads no compiler.
+    env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "TORCHDYNAMO_DISABLE": "1"}
     file, deadline = (logs or folder) / "server.log", time.monotonic() + patience
     with (
         file.open("w", encoding="utf-8") as log,
-        subprocess.Popen(
-            [*command, "--device", "cpu"], cwd=folder, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log
-        ) as process,
+        subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,
     ):
         try:
             while not answers(address):
