@@ -16,7 +16,7 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
     bitsandbytes = _bitsandbytes()
     linear = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
     if not linear:
-        raise ValueError("qlora: this architecture has no linear layers in its blocks to quantise")
+        raise ValueError("this architecture has no linear layers in its blocks to quantise")
     for name, old in linear:
         if isinstance(old, bitsandbytes.nn.Linear4bit):
             continue
@@ -86,7 +86,7 @@ def _bitsandbytes():
         import bitsandbytes
     except ImportError as error:
         raise ValueError(
-            f"qlora needs the package bitsandbytes, which cannot be imported here ({error}): "
+            f"4-bit weights need the package bitsandbytes, which cannot be imported here ({error}): "
             "`python -m pip install bitsandbytes`, or choose lora"
         ) from error
     with _disable_current_modes():

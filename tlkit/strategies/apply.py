@@ -25,35 +25,24 @@ PROBE = 64  # tokens: of fewer, not every expert gets one
 
 
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
-    """Make a model trainable the way a strategy says; `report.model` is what to train from here on.
-
-    An adapter that `load_model(…, adapter="continue")` brought is trained on by the strategy that made it; any other
-    model that holds an adapter is refused, for a second strategy would lose it or train beside it.
+    """Make a model trainable the way a strategy says.
 
     Args:
-        model: as loaded; it is changed.
-        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); an adapter that is continued takes
-            none.
+        model: as loaded; it is changed. After a ValueError, load it anew.
+        options: those of the strategy (`blocks=` for last_layers, `r=` for lora, …); none where an adapter is trained
+            on, which `load_model(…, adapter="continue")` brought.
 
     Returns:
-        What is trainable now, or will be in the course of the training; in its `doubts` also what a pass over a few
-        tokens has shown of an adapter.
-
-    Raises:
-        ValueError: for an unknown strategy or option and for an adapter in the way, before anything is frozen; where
-            the architecture does not allow the strategy, which for an adapter a pass over a few tokens shows, and
-            when nothing, or by accident everything, was selected: then load the model anew.
+        What is trainable now, or will be in the course of the training; `report.model` is what to train from here on.
     """
     check_strategy(strategy, options)
     if added := adapter_names(model):
-        _refuse_all_but_continuing(model, added, strategy, options)
+        _refuse_another_adapter(model, added, strategy, options)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
     if FAMILIES[strategy] in ("classic", "in time") and in_four_bits(model):
-        raise ValueError(
-            f"{strategy} trains the weights themselves, and these are packed in 4 bits: choose lora or qlora"
-        )
+        raise ValueError(f"{strategy} trains weights that are here packed in 4 bits: choose lora or qlora")
     model.requires_grad_(False)
     adapted, groups = _selected(model, strategy, options)
     originals = filter(None, map(original_module_of, adapted.modules()))
@@ -69,20 +58,17 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     if not adapter_names(adapted):
         return report
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
-    return replace(report, observations=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
+    return replace(report, doubts=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
 
 
-def _refuse_all_but_continuing(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
-    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made, with a ValueError.
-
-    One that was loaded to be trained on (`adapter="continue"`) is of LoRA's kind, and not frozen.
-    """
+def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
+    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made."""
     not_frozen = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
     config = getattr(model, "peft_config", {}).get("default")
     if not not_frozen or config is None or config.peft_type != "LORA":
         raise ValueError(
-            f"{strategy}: this model holds an adapter already. Load its folder with adapter='merge' to make it part of "
-            "the weights, for any strategy, or with adapter='continue' to train it on with the strategy that made it"
+            f"{strategy}: this model holds an adapter already: load it with adapter='merge', for any strategy, or with "
+            "adapter='continue', for the one that made it"
         )
     made_by = "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
     if in_four_bits(model):
@@ -91,8 +77,8 @@ def _refuse_all_but_continuing(model: nn.Module, added: frozenset[str], strategy
         made_by = "pissa"
     if strategy != made_by or options:
         raise ValueError(
-            f"{strategy}: the adapter counts as trained with {made_by} (its files say no more): continue it with that, "
-            "without options, or merge it"
+            f"{strategy}: the adapter counts as trained with {made_by}: continue it with that, without options, or "
+            "load it with adapter='merge'"
         )
 
 
@@ -101,19 +87,15 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tu
     try:
         adapted = STRATEGIES[strategy](model, **options)
     except Exception as error:
-        unnamed = FAMILIES[strategy] == "peft" and not str(error).startswith(strategy)
-        if unnamed and isinstance(error, ValueError):
-            raise ValueError(f"{strategy}: {error}") from error
-        if FAMILIES[strategy] != OWN or isinstance(error, MemoryError | torch.OutOfMemoryError):
+        own = FAMILIES[strategy] == OWN and not isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not own and not isinstance(error, ValueError):
             raise
-        reason = " ".join(str(error).split())
-        raise ValueError(f"strategy {strategy!r}{line_in(error)}: {type(error).__name__}: {reason}") from error
+        place = f"{strategy}{line_in(error)}: {type(error).__name__}" if own else strategy
+        raise ValueError(f"{place}: {' '.join(str(error).split())}") from error
     adapted, groups = adapted if isinstance(adapted, tuple) else (adapted, ())
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
-        raise ValueError(
-            f"{strategy} returned a {type(adapted).__name__}: expected the model, peft's wrapper around it, or nothing"
-        )
+        raise ValueError(f"{strategy} returned a {type(adapted).__name__}: expected the model or nothing")
     if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
         raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
     return adapted, tuple(groups)
@@ -125,26 +107,22 @@ def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
     added = {id(p) for name, p in adapted.named_parameters() if name in names}
     weights = {name: p for name, p in blocks.named_parameters() if id(p) not in added}
     matrices = {name: p for name, p in weights.items() if p.dim() > 1}
-    total, observations = sum(map(logical_size, weights.values())), []
+    total, doubts = sum(map(logical_size, weights.values())), []
     whole = {name: p.numel() for name, p in matrices.items() if logical_size(p) == p.numel()}
     if in_four_bits(adapted) and whole:
         share = f"{sum(whole.values()) / total:.0%} of the blocks' values"
-        observations.append(f"{share} are not packed in 4 bits ({max(whole, key=whole.get)}, …)")
+        doubts.append(f"{share} are not packed in 4 bits ({max(whole, key=whole.get)}, …)")
     wrapped = [module for module in blocks.modules() if original_module_of(module) is not None]
     within = {id(parameter) for module in wrapped for parameter in module.parameters()}
     beside = {name: logical_size(p) for name, p in matrices.items() if id(p) not in within}
     if everywhere and beside and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         share = f"{sum(beside.values()):,} of the blocks' {total:,} values"
-        observations.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
-    return observations
+        doubts.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
+    return doubts
 
 
 def _without_influence(model: nn.Module, strategy: str) -> list[str]:
-    """A sentence where the logits of some tokens do not depend on a part of the adapter.
-
-    Raises:
-        ValueError: where the model cannot be computed any more, or where nothing that was added takes part.
-    """
+    """A sentence where the logits of some tokens do not depend on a part of the adapter; refused, if on nothing."""
     if next(model.parameters()).is_meta:
         return []
     kind, names, head = type(base_model(model)).__name__, adapter_names(model), set(map(id, class_head(model)))
@@ -173,5 +151,5 @@ def _without_influence(model: nn.Module, strategy: str) -> list[str]:
     values = sum(added[name].numel() for name in left)
     return [
         f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
-        "took no part in a pass over a few tokens: the model passes these layers over, or uses their weights directly"
+        "took no part in a pass over a few tokens"
     ]

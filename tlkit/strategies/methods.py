@@ -51,7 +51,7 @@ def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, tra
     """The last blocks, by default with every norm of the model, as the published experiment had it."""
     layers = find_blocks(model)
     if not 1 <= blocks <= len(layers):
-        raise ValueError(f"last_layers(blocks={blocks}): expected 1 to {len(layers)} for this model")
+        raise ValueError(f"blocks={blocks}: expected 1 to {len(layers)} for this model")
     norms = [module for module in model.modules() if is_norm(module)] if train_norms else []
     head = [model.get_output_embeddings()] if train_head else []
     for module in (*layers[-blocks:], *norms, *head):
@@ -62,7 +62,7 @@ def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, tra
 def linear_probe(model: nn.Module) -> None:
     """Nothing but a classifier's new head, which every strategy trains: every text keeps the same features."""
     if not classifies(model):
-        raise ValueError(f"linear_probe trains a new head alone, and {type(model).__name__} has none: classify with it")
+        raise ValueError(f"it trains a new head alone, and {type(model).__name__} has none: classify with it")
 
 
 @strategy("bitfit", family="classic")
@@ -71,7 +71,7 @@ def bitfit(model: nn.Module) -> None:
     # Mixtures keep those of their experts in parameters of their own, called gate_up_proj_bias and the like.
     biases = [p for name, p in model.named_parameters() if name.endswith((".bias", "_bias"))]
     if not biases:
-        raise ValueError(f"bitfit selected no weights of {type(model).__name__}: this architecture has no bias vectors")
+        raise ValueError(f"{type(model).__name__} has no bias vectors")
     for bias in biases:
         bias.requires_grad_(True)
 
@@ -79,13 +79,10 @@ def bitfit(model: nn.Module) -> None:
 # Both schedules are of Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification (ULMFiT).
 @strategy("gradual_unfreezing", family="in time")
 def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Groups]:
-    """From the head down: a further share of the blocks with each phase, the embedding with the last one.
-
-    All phases are equally long. A head that is tied to the embedding waits for it.
-    """
+    """From the head down, in phases of equal length: the embedding, and a head that is tied to it, with the last."""
     levels = _levels(model.requires_grad_(True))
     if not 2 <= phases <= len(levels):
-        raise ValueError(f"gradual_unfreezing(phases={phases}): expected 2 to {len(levels)} for this model")
+        raise ValueError(f"phases={phases}: expected 2 to {len(levels)} for this model")
     groups = []
     for phase in range(phases):
         chosen = [names for level, names in enumerate(levels) if level * phases // len(levels) == phase]
@@ -95,12 +92,9 @@ def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Gr
 
 @strategy("discriminative_rates", family="in time")
 def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Module, Groups]:
-    """Everything, at rates that fall by the same factor from one block to the next below it.
-
-    The head learns at the rate of the run, the embedding at `lowest` times that.
-    """
+    """Everything, at rates that fall by one factor a block, to `lowest` times the run's in the embedding."""
     if not 0 < lowest < 1:
-        raise ValueError(f"discriminative_rates(lowest={lowest}): expected a multiple of the rate between 0 and 1")
+        raise ValueError(f"lowest={lowest}: expected a multiple of the rate between 0 and 1")
     levels = _levels(model.requires_grad_(True))
     steps = len(levels) - 1
     return model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)]
@@ -115,7 +109,7 @@ def _freeze_embeddings(model: nn.Module) -> None:
 
 
 def _levels(model: nn.Module) -> list[frozenset[str]]:
-    """The names of a model's weights from the top: head and final norm, the blocks from the last on, the embedding."""
+    """The names of weights from the top: head and final norm, the blocks from the last on, the embedding."""
     blocks = find_blocks(model)
     depths = {id(p): 0 for m in model.modules() if isinstance(m, nn.Embedding) for p in m.parameters()}
     depths |= {id(p): depth for depth, block in enumerate(blocks, 1) for p in block.parameters()}
@@ -197,11 +191,6 @@ def pissa(model: nn.Module, **options: object) -> nn.Module:
     adapted = adapt(Method("LoraConfig", PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
     if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
         raise ValueError("peft cannot adapt experts by this method: their weights are in no layers of their own")
-    for module in adapted.modules() if on_paper else ():
-        if hasattr(module, "lora_A"):  # a matrix has no more parts than its smaller side is long
-            A, B = module.lora_A["default"], module.lora_B["default"]
-            parts = min(A.out_features, A.in_features, B.out_features)
-            A.weight.data, B.weight.data = A.weight.data[:parts], B.weight.data[:, :parts]
     return adapted
 
 
@@ -227,14 +216,11 @@ def lora_plus(model: nn.Module, ratio: float = 16.0, **options: object) -> tuple
 def prompt_tuning(model: nn.Module, tokens: int = 16) -> nn.Module:
     """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
     if classifies(model):
-        raise ValueError("a classifier that reads vectors instead of tokens cannot tell padding from text")
+        raise ValueError("a classifier cannot tell padding from text where it reads vectors")
     width = model.get_input_embeddings().weight.shape[1]
     hidden = getattr(model.config.get_text_config(), "hidden_size", width)
     if width != hidden:  # peft makes the vectors as wide as the one, and reads them back as wide as the other
-        raise ValueError(
-            f"{type(model).__name__} embeds tokens in {width} numbers and reads {hidden} in its blocks, and peft could "
-            "not load such a prompt again: choose another method"
-        )
+        raise ValueError(f"{type(model).__name__} embeds tokens in {width} numbers and its blocks read {hidden}")
     return adapt(Method("PromptTuningConfig", {}, {"prompt_tuning_init": "SAMPLE_VOCAB"}), model, tokens=tokens)
 
 

@@ -4,9 +4,8 @@ import hashlib
 import inspect
 import math
 import re
-import sys
+import runpy
 import traceback
-import types
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
@@ -29,20 +28,17 @@ _of_files: dict[Selector, str] = {}  # of a strategy from a file, the SHA-256 of
 
 
 def strategy(name: str, family: str = OWN, options: dict[str, object] | None = None) -> Callable[[Selector], Selector]:
-    """Make a function a strategy, known by its name to whatever asks for one.
+    """Make a function a strategy.
 
     The function is given a model of which everything is frozen. It makes trainable what it wants (`requires_grad_`)
     and returns the model, or nothing; or puts adapters into it and returns peft's wrapper. Where some weights learn
-    faster or begin later, it returns the model and a list of `ParameterGroup`. Parameters behind the model are the
-    strategy's options, and need defaults; a value has to be of its default's type.
+    faster or begin later, it returns the model and a list of `ParameterGroup`.
 
     Args:
-        name: letters, digits and underscores, for the command line and for tables.
+        name: for the command line and for tables.
         family: leave it out; it groups the strategies of this package.
-        options: with their defaults, where the function's parameters do not say them.
-
-    Raises:
-        ValueError: for a name that is taken or cannot be typed, or a function that could not be called.
+        options: with their defaults, where the function's parameters do not say them. A value has to be of its
+            default's type.
     """
 
     def register(select: Selector) -> Selector:
@@ -63,15 +59,7 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
 
 
 def strategies_named(names: Iterable[str] | None) -> list[str]:
-    """The strategies that a list of names stands for.
-
-    Args:
-        names: of strategies; "classic" stands for the experiment that this workbook teaches, "peft" for the methods
-            of the library of that name, "all" for everything but what only a classifier has. None: classic.
-
-    Returns:
-        Each once, in the order in which they were named.
-    """
+    """The strategies that names stand for, each once; "classic" (the default), "peft" and "all" stand for several."""
     groups = {
         "classic": CLASSIC,
         "peft": [name for name, family in FAMILIES.items() if family == "peft"],
@@ -82,22 +70,13 @@ def strategies_named(names: Iterable[str] | None) -> list[str]:
 
 
 def dtype_of_weights(name: str, precision: str) -> torch.dtype:
-    """The dtype in which a model's own weights are kept, where a step computes in `precision`.
-
-    Returns:
-        bf16 for weights that stay frozen beside adapters, which peft keeps in fp32; otherwise fp32, because the small
-        steps of a training are lost in the rounding of bf16.
-    """
+    """bf16 for weights that stay frozen beside adapters; fp32 for others, whose small steps bf16 would round away."""
     frozen = FAMILIES.get(name) == "peft" and name not in KEPT_IN_MODEL_DTYPE
     return torch.bfloat16 if precision == "bf16" and frozen else torch.float32
 
 
 def check_strategy(name: str, options: dict[str, object]) -> None:
-    """Refuse an unknown strategy, and options or values that it does not have, before there is a model.
-
-    Raises:
-        ValueError: naming what was given and what was expected.
-    """
+    """Refuse an unknown strategy, and options or values that it does not have, before there is a model."""
     if name not in STRATEGIES:
         raise ValueError(f"strategy {name!r} is unknown: expected one of {', '.join(STRATEGIES)}")
     defaults = OPTIONS[name]
@@ -112,28 +91,13 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
 
 
 def load_plugin(path: str | Path | None) -> list[str]:
-    """Run a file of Python in which strategies are defined: a program like any other, so load only what you have read.
-
-    Returns:
-        The names of the strategies that it defines; none without a file.
-
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where it cannot be run, or defines no strategy.
-    """
+    """Run a file of Python; the names of the strategies that it defines. It can do anything that a program can."""
     if path is None:
         return []
-    path = Path(path)
-    if not path.is_file():
-        raise FileNotFoundError(f"{path}: no such file; expected Python in which @strategy defines strategies")
-    source, before = path.read_bytes(), dict(STRATEGIES)
-    module = types.ModuleType(f"plugin_{path.stem}")
-    module.__file__ = str(path)
-    sys.modules[module.__name__] = module  # where a dataclass looks for its own types
+    before = dict(STRATEGIES)
     try:
-        # Compiled here, and not by Python's own loader: that takes an older file of the same second and size from
-        # its cache, and what is run has to be what is hashed.
-        exec(compile(source, str(path), "exec"), vars(module))
+        source = Path(path).read_bytes()
+        runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
         raise ValueError(f"{path}{line_in(error)}: {type(error).__name__}: {error}") from error
     added = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
@@ -146,10 +110,7 @@ def load_plugin(path: str | Path | None) -> list[str]:
 def sha256_of_own(name: str) -> str | None:
     """The SHA-256 of the source of a strategy that a reader has added: a run with another source is another run.
 
-    Returns:
-        Of one from a file, that of the whole file. Of one from a notebook, that of its function alone: constants and
-        other functions that it uses are no part of it, so what changes them belongs into a file. None for one of this
-        package.
+    Of one from a notebook, the source is that of its function alone, without constants and functions that it uses.
     """
     if FAMILIES.get(name) != OWN:
         return None
@@ -159,5 +120,5 @@ def sha256_of_own(name: str) -> str | None:
 
 def line_in(error: BaseException) -> str:
     """The line of the called code, which is one call below the one that caught the error; nothing if it never ran."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f", line {frames[1].lineno}" if len(frames) > 1 else ""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "runpy" not in frame.filename]
+    return f", line {frames[0].lineno}" if frames else ""

@@ -18,10 +18,6 @@ class Component(NamedTuple):
     total_tensors: int = 0
 
 
-# What lies outside the blocks, as a sentence names it.
-_OUTSIDE = {"embedding": "the embedding", "head": "the head", "final norm and others": "parts such as the final norm"}
-
-
 @dataclass(frozen=True)
 class StrategyReport:
     """What a strategy left trainable, in *values* (numbers) and in *tensors*; the reports confused the two."""
@@ -36,30 +32,10 @@ class StrategyReport:
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
     groups: tuple[ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
-    observations: tuple[str, ...] = ()  # what the strategy, and a pass with its adapter, have shown besides
-
-    @property
-    def doubts(self) -> tuple[str, ...]:
-        """What looks unlike a choice: traces of layers matched by a piece of their name, and adapters left unused."""
-        blocks = [part for name, part in self.components.items() if name.startswith("block ")]
-        whole = [part for part in blocks if part.trainable_values == part.total_values]
-        partly = [part for part in blocks if 0 < part.trainable_values < part.total_values]
-        doubts, inside = [], whole or partly or "adapters" in self.components
-        if not inside and self.trainable_values and self.strategy != "linear_probe":
-            places = [words for name, words in _OUTSIDE.items() if self.components.get(name, (0,))[0]]
-            places = " and ".join(filter(None, [", ".join(places[:-1]), places[-1]]))
-            doubts.append(f"no block is trainable, only {places}: was every block matched by accident?")
-        if whole and partly:
-            values = sum(part.trainable_values for part in partly)
-            doubts.append(
-                f"{len(whole)} blocks are trainable whole, {len(partly)} others in part ({values:,} values): "
-                "were names matched that several layers share?"
-            )
-        return (*doubts, *self.observations)
+    doubts: tuple[str, ...] = ()  # what was passed over, or took no part in a pass with the adapter
 
     @property
     def percent(self) -> float:
-        """Trainable values of all values, in percent."""
         return 100 * self.trainable_values / self.total_values
 
     def __str__(self) -> str:
@@ -83,9 +59,8 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
         components["adapters"] = components.pop("adapters")
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
     trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
-    tied = "The head has weights of its own."
-    if is_tied(base):
-        tied = "The head is tied to the token embedding: one tensor, frozen or trained together."
+    one = "The head is tied to the token embedding: one tensor, frozen or trained together."
+    tied = one if is_tied(base) else "The head has weights of its own."
     return StrategyReport(strategy, model, *totals, components, tied, trainable)
 
 

@@ -2,8 +2,6 @@
 
 import hashlib
 import linecache
-import os
-import sys
 
 import pytest
 from peft import LoraConfig, get_peft_model
@@ -98,13 +96,11 @@ def mine(model, count: int = 1):
 """
 
 
-def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path, monkeypatch):
-    """A constant is another, and no function: even in a file that is as long as before, and written at once."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)  # as where Python keeps what it has compiled
+def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path):
+    """A constant is another, and no function."""
     path, known = tmp_path / "my_strategies.py", set()
     for block in (0, 1):
         path.write_text(MINE.format(block=block))
-        os.utime(path, (0, 0))
         assert load_plugin(path) == ["mine"]
         known.add(sha256_of_own("mine"))
         report = apply_strategy(meta_model("tiny"), "mine", count=2)
@@ -125,7 +121,7 @@ def test_what_a_file_or_its_strategy_raises_is_said_in_one_line_with_its_place(t
             load_plugin(path)
     path.write_text(MINE.format(block=99))
     load_plugin(path)
-    with pytest.raises(ValueError, match=r"strategy 'mine', line 10: IndexError: "):
+    with pytest.raises(ValueError, match=r"mine, line 10: IndexError: "):
         apply_strategy(meta_model("tiny"), "mine")
 
 

@@ -128,7 +128,7 @@ def test_what_is_missing_is_said(monkeypatch):
     from transformers import GPT2Config
 
     small = AutoModelForCausalLM.from_config(GPT2Config(n_layer=2, n_embd=32, n_head=4, vocab_size=97, n_positions=32))
-    with pytest.raises(ValueError, match="qlora: this architecture has no linear layers"):
+    with pytest.raises(ValueError, match="qlora: .* no linear layers"):
         apply_strategy(small, "qlora")
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
     with pytest.raises(ValueError, match="needs the package bitsandbytes.*pip install bitsandbytes.*or choose lora"):
