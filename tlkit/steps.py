@@ -59,7 +59,7 @@ class TrainingState:
         """Before the first step of a model with a strategy applied; `groups` are those of the strategy's report."""
         self.model, self.config, self.plan, self.step = model, config or TrainingConfig(), Plan(), 0
         self.groups = trained_groups(model, groups)
-        self.parameters = [parameter for group in self.groups for parameter in group.parameters]
+        self.parameters = [parameter for group in self.groups for parameter in group["params"]]
         self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
         self.optimizer = self._new_optimizer(self.master_parameters)
         self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
@@ -71,8 +71,8 @@ class TrainingState:
     @contextmanager
     def only_those_due(self, total: int) -> Iterator[None]:
         """Inside, weights whose time in a run of `total` steps has not come yet are frozen."""
-        waiting = [group for group in self.groups if self.step < first_step(group.begins, total)]
-        early = [parameter for group in waiting for parameter in group.parameters]
+        waiting = [group for group in self.groups if self.step < first_step(group["begins"], total)]
+        early = [parameter for group in waiting for parameter in group["params"]]
         for parameter in early:
             parameter.requires_grad_(False)
         try:
@@ -166,7 +166,7 @@ class TrainingState:
     def _new_optimizer(self, tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
         """An optimizer of the parameters or their copies, in the groups and in the order of the parameters."""
         left = iter(tensors)
-        groups = [{"params": [next(left) for _ in group.parameters], "rate": group.rate} for group in self.groups]
+        groups = [group | {"params": [next(left) for _ in group["params"]]} for group in self.groups]
         return OPTIMIZERS[self.config.optimizer](groups, lr=0.0, weight_decay=self.config.weight_decay)
 
     def _give_optimizer_to_host(self, masters: list[torch.Tensor]) -> None:

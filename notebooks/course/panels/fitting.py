@@ -10,7 +10,7 @@ from course.panels.recommendation import Recommendation, recommend
 from course.panels.views import Panel, View, button, choice, new_figure, on_change, row
 from tlkit.fitting.estimate import DTYPES, MemoryEstimate, estimate_memory
 from tlkit.memory import VirtualDevice, in_units
-from tlkit.models import distinct_architectures
+from tlkit.models import PRESETS
 from tlkit.names import CARD_SHARE, CLASSIC
 from tlkit.reports.figure import COLOURS, INK
 from tlkit.settings import Plan
@@ -129,7 +129,7 @@ def memory_explorer() -> Panel:
     first = Step()
     sizes = [1, 2, 4, 8, 16, 32]
     controls = {
-        "model": choice("Model", distinct_architectures(), first.model),
+        "model": choice("Model", list(PRESETS), first.model),
         "strategy": choice("Strategy", list(CLASSIC), first.strategy),
         "dtype": choice("Weights in", list(DTYPES), first.dtype),
         "card": choice("Card", list(CARDS), first.card),

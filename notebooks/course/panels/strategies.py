@@ -7,7 +7,7 @@ from course.drawing import ADAPTER, PASSED, SPARED, TRAINED
 from course.panels.views import Panel, View, choice, on_change, row
 from course.strip import MOST_PLACES, Place, merged, places_of
 from tlkit.memory import in_units
-from tlkit.models import distinct_architectures, meta_model
+from tlkit.models import PRESETS, meta_model
 from tlkit.names import CLASSIC
 from tlkit.reports.figure import INK, short
 from tlkit.strategies import StrategyReport, apply_strategy
@@ -71,7 +71,7 @@ def strategy_view(report: StrategyReport) -> View:
 
 def strategy_map() -> Panel:
     """Show which parts of a model a strategy trains; from code: `strategy_view(strategy_report(model, strategy))`."""
-    model, strategy = choice("Model", distinct_architectures(), "tiny"), choice("Strategy", list(CLASSIC), "full")
+    model, strategy = choice("Model", list(PRESETS), "tiny"), choice("Strategy", list(CLASSIC), "full")
     panel = Panel(row(model, strategy))
 
     def update() -> None:

@@ -222,7 +222,7 @@ def test_saving_refuses_whatever_would_be_lost(lora, base, tiny, tmp_path):
     refused = [
         (whole, lora, "holds an adapter, and a whole model"),
         (adapted, tmp_path / "whole", "holds a whole model, and an adapter"),
-        (base_model(adapted), tmp_path / "new", "what `apply_strategy` returned"),
+        (base_model(adapted), tmp_path / "new", "save `report.model`"),
     ]
     adapted_and_more = trained("lora", load_model(base).model)
     base_model(adapted_and_more).model.norm.weight.requires_grad_(True)

@@ -240,7 +240,7 @@ def test_the_architecture_of_a_hub_model_needs_no_weights_and_the_bundled_model_
         "missing/tiny": "the hub knows no such public model",
         "status-403/tiny": "the hub answered with status 403",
         "status-500/tiny": "the hub answered with status 500",
-        "broken/tiny": "the hub could not be reached or stopped answering",
+        "broken/tiny": "the hub could not be reached",
         "not a model": "neither a preset nor a folder here, and no hub id",
     }.items(),
 )
