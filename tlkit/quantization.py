@@ -85,10 +85,8 @@ def _bitsandbytes():
     try:
         import bitsandbytes
     except ImportError as error:
-        raise ValueError(
-            f"4-bit weights need the package bitsandbytes, which cannot be imported here ({error}): "
-            "`python -m pip install bitsandbytes`, or choose lora"
-        ) from error
+        way = "`python -m pip install bitsandbytes`, or choose lora"
+        raise ValueError(f"4-bit weights need the package bitsandbytes ({error}): {way}") from error
     with _disable_current_modes():
         # It keeps the first table of scales that it makes: never one that a trace made without contents.
         bitsandbytes.functional.quantize_4bit(torch.zeros(BLOCK), blocksize=BLOCK, compress_statistics=True)

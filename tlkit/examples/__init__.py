@@ -1,4 +1,4 @@
-"""What a training step learns from where not every token counts: answers and classes, one text in each row."""
+"""What a training step learns from where not every token counts: one text in each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,16 +14,12 @@ IGNORED = -100  # the label of a token that nothing is learned from; what torch'
 class Examples:
     """Rows of tokens, and for each what is to be predicted.
 
-    Attributes:
-        tokens: ids, shape (rows, tokens).
-        labels: for each token its own id, or `IGNORED`, shape (rows, tokens): the loss of a label is that of predicting
-            it from the tokens before it. For classification the class of each row, shape (rows,).
-        mask: false where a token is padding behind the text, shape (rows, tokens).
+    A label is the token at its own place, to be predicted from those before it, or `IGNORED`.
     """
 
-    tokens: torch.Tensor
-    labels: torch.Tensor
-    mask: torch.Tensor
+    tokens: torch.Tensor  # shape (rows, tokens)
+    labels: torch.Tensor  # shape (rows, tokens); for classification the class of each row, shape (rows,)
+    mask: torch.Tensor  # false where a token is padding behind the text, shape (rows, tokens)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -33,29 +29,25 @@ class Examples:
 
     @property
     def shape(self) -> torch.Size:
-        """Rows and tokens."""
         return self.tokens.shape
 
     @property
     def classifies(self) -> bool:
-        """Whether a row has one label, its class."""
         return self.labels.ndim == 1
 
     def split(self, rows: int) -> list["Examples"]:
-        """Parts of at most so many rows."""
         return [self[begin : begin + rows] for begin in range(0, len(self), rows)]
 
     def to(self, device: torch.device) -> "Examples":
-        """The same on a device."""
         return Examples(self.tokens.to(device), self.labels.to(device), self.mask.to(device))
 
     def columns(self, end: int) -> "Examples":
-        """The same rows up to a column, counted from the end where it is negative; classes stay."""
+        """The same rows up to a column; classes stay."""
         labels = self.labels if self.classifies else self.labels[:, :end]
         return replace(self, tokens=self.tokens[:, :end], labels=labels, mask=self.mask[:, :end])
 
     def trimmed(self) -> "Examples":
-        """Without the columns that are padding in every row: what is left has the same loss, and costs less."""
+        """Without the columns that are padding in every row."""
         return self.columns(int(self.mask.sum(1).max()))
 
 
@@ -63,46 +55,40 @@ Batch = torch.Tensor | Examples  # token ids of which all count, shape (blocks, 
 
 
 def as_examples(batch: Batch) -> Examples:
-    """Blocks of running text as examples in which every token counts; examples as they are."""
+    """Blocks of running text as examples in which every token counts."""
     if isinstance(batch, Examples):
         return batch
     return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
-    """Rows of numbers as one tensor, filled up behind the shorter ones."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
 
 
 def padding_token(tokenizer) -> int:
-    """The token to fill rows up with: the tokenizer's own, else the end-of-text token, which every one here has."""
+    """The tokenizer's own, else the end-of-text token."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def labels_in(batch: Batch) -> int:
-    """How many losses a batch has: one for each token that counts, or for each row that has a class.
-
-    The first token of a row is only read, because nothing is before it.
-    """
+    """How many losses a batch has: one for each class, or for each token that counts and has others before it."""
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
     if batch.classifies:
         return len(batch)
     counted = (batch.labels[:, 1:] != IGNORED).sum()
-    # On tensors without contents memory is traced, which does not depend on the number.
+    # A trace of memory has no contents, and does not depend on the number.
     return batch.labels[:, 1:].numel() if isinstance(counted, FakeTensor) else int(counted)
 
 
 def tensors_in(batch: Batch) -> list[torch.Tensor]:
-    """All that decides what is learned from a batch, to be hashed."""
     return [batch.tokens, batch.labels, batch.mask] if isinstance(batch, Examples) else [batch]
 
 
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
-    """What a model is called with, on its device.
+    """What a model is called with.
 
-    Behind the last token of a text there is only padding, which a causal model does not see: its rows need no mask. A
-    classifier gets one all the same, because it may read in both directions, and reads the class off the last token.
+    A causal model does not see the padding behind a text, and needs no mask; a classifier may read both ways.
     """
     if examples.classifies:
         return {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}

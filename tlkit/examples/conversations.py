@@ -1,4 +1,4 @@
-"""Conversations: read from files in the formats that people have, and put into a chat template as tokens to learn."""
+"""Conversations: read in the formats that people have, and put into a chat template as tokens to learn."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -14,11 +14,11 @@ from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT = {"human": "user", "gpt": "assistant"}
-# Ways to write a conversation down; beside each may stand `id`, `topic`, `form`, `system` and `tools`.
+# Keys of a conversation, in four ways to write it down (the last is Alpaca's, `conversations` ShareGPT's).
 FORMATS = (("messages",), ("conversations",), ("prompt", "completion"), ("instruction", "input", "output"))
 KEYS = (*(key for keys in FORMATS for key in keys), "system", "tools", "id", "topic", "form")
 MESSAGE_KEYS = ("role", "content", "weight", "train")
-# For models whose tokenizer has no template, because they were made to continue texts.
+# For tokenizers that have none.
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
     "{% if message.role == 'assistant' %}{{ ' ' + message.content + eos_token }}"
@@ -34,8 +34,8 @@ class Conversation:
 
     id: str
     messages: tuple[tuple[str, str], ...]  # pairs of role and content
-    topic: str = ""  # what it is about; empty where the file does not say
-    form: str = ""  # what kind of answer is asked for; empty where the file does not say
+    topic: str = ""  # what it is about
+    form: str = ""  # what kind of answer is asked for
     only_read: frozenset[int] = frozenset()  # places of answers that are not learned
     tools: tuple[str, ...] = ()  # functions that may be called, each a description in JSON
 
@@ -49,12 +49,10 @@ class Conversation:
 
     @property
     def question(self) -> tuple[tuple[str, str], ...]:
-        """All before the last answer."""
         return self.messages[:-1]
 
     @property
     def answer(self) -> str:
-        """The last answer."""
         return self.messages[-1][1]
 
 
@@ -63,18 +61,13 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
 
     A row of a file has `messages`, a list of objects with `role` (system, user or assistant) and `content`; or
     `prompt` and `completion`, texts or such lists; or `instruction`, `input` and `output` (Alpaca); or `conversations`,
-    a list of objects with `from` and `value` (ShareGPT). The last message is the assistant's. Its answers are learned
-    where they have no `weight` 0 and no `train` false. Beside them may stand `id`, `topic`, `form`, `system` and
-    `tools`.
+    a list of objects with `from` and `value` (ShareGPT). Answers are learned, but for those with `weight` 0 or `train`
+    false. Beside them may stand `id`, `topic`, `form`, `system` and `tools`.
 
     Args:
-        name: `rust` (questions about Rust in three splits, no topic in two of them), `general` (questions about other
-            things, all of them in the test split), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder
-            of them, see `read_corpus`.
+        name: `rust` (questions about Rust, no topic in two splits), `general` (about other things, all in the test
+            split), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
         ignore_keys: of rows and messages, that may be there all the same; all others are refused.
-
-    Raises:
-        ValueError: naming file and row, for what is no conversation, or says more than is used.
     """
     folder = DATA / "answers"
     if name == "rust":
@@ -121,7 +114,7 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
     if "user" not in [role for role, _ in messages[: learned[0]]]:
         raise ValueError(
             f"message {learned[0] + 1} is the assistant's, and no user has said anything before it: expected a user's "
-            'message first, or "weight": 0 with an answer that is only to be read'
+            'message first, or "weight": 0 with an answer that is only read'
         )
     answers = {place for place, (role, _) in enumerate(messages) if role == "assistant"}
     return Conversation(
@@ -135,7 +128,7 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
 
 
 def _messages(row: dict) -> list[dict]:
-    """The messages of a row in any of the formats, as objects with role and content."""
+    """The messages of a row in any of the formats."""
     formats = [keys for keys in FORMATS if any(key in row for key in keys)]
     if len(formats) != 1:
         choices = "; ".join(" and ".join(map(repr, keys)) for keys in FORMATS)
@@ -174,14 +167,7 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
     """Make examples of conversations, one in each row, and refuse those from which the wrong thing would be learned.
 
     Args:
-        tokenizer: of the model; where it has no chat template, "Question: … Answer: …" is used.
         learn: "answers", each up to its end token, or "everything", as of running text.
-
-    Returns:
-        The examples, in the order given, in rows as long as the longest conversation.
-
-    Raises:
-        ValueError: naming the conversation whose answer has no end, and where `parts_of` does.
     """
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
@@ -196,7 +182,7 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
             end = " or ".join(sorted(tokenizer.convert_ids_to_tokens(list(ends))))
             raise ValueError(
                 f"conversation {conversation.id!r}: its answer does not end with {end!r}, at which the model stops, "
-                f"but with {behind!r}: it would never learn to stop. Does the chat template belong to this tokenizer?"
+                f"but with {behind!r}: expected the chat template of this tokenizer"
             )
         rows.append((ids, labels))
     tokens = padded([ids for ids, _ in rows], padding_token(tokenizer))
@@ -216,24 +202,13 @@ def short_enough(
 
 
 def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
-    """Cut a conversation into stretches of tokens that are only read and that are learned.
+    """Cut a conversation into stretches of tokens, each with whether it is learned, as answers up to their end are.
 
-    Learned are the answers up to their end token. Before each answer stand the very tokens that a model is shown
-    there in use, in later turns too.
-
-    Yields:
-        Token ids, and whether they are learned.
-
-    Raises:
-        ValueError: naming the conversation, where the template refuses it, leaves out a part of it, or makes other
-            tokens of its beginning for training than for use.
+    Before each answer stand the very tokens that a model is shown there in use, in later turns too.
     """
     where, tools = f"conversation {conversation.id!r}", conversation.tools
     if tools and "tools" not in template_of(tokenizer):
-        raise ValueError(
-            f"{where}: the chat template of this model has no place for its tools: expected a model that was made to "
-            "call functions, or --ignore-keys tools"
-        )
+        raise ValueError(f"{where}: the chat template has no place for tools: expected none, or --ignore-keys tools")
     refuse_special_tokens(((where, content) for _, content in conversation.messages), tokenizer)
     written, answers = [], 0
     for number, (role, _) in enumerate(conversation.messages):
@@ -247,10 +222,7 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from error
         if lost := [n for n, (_, content) in enumerate(messages, 1) if content.strip() not in whole]:
-            raise ValueError(
-                f"{where}: the chat template of this model leaves out message {lost[0]} or a part of it, so it would "
-                "not be learned as it is: expected messages without that part, or another model"
-            )
+            raise ValueError(f"{where}: the chat template leaves out message {lost[0]} or a part of it")
         shown = token_ids(prompt, tokenizer)
         answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
         if answer is None or shown[: len(written)] != written:
@@ -262,12 +234,12 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         yield shown[len(written) :], False
         last = max((place for place, token in enumerate(answer, 1) if token in ends), default=len(answer))
         yield answer[:last], True
-        yield answer[last:], False  # such as a line break behind the end token, which nobody will ask for
+        yield answer[last:], False  # such as a line break behind the end token
         written = shown + answer
 
 
 def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
-    """The tokens of an answer as a model would write them behind a prompt; None where they would be another text."""
+    """The tokens of an answer as a model would write them behind a prompt; None where these are another text."""
     together = token_ids(whole, tokenizer)
     if together[: len(shown)] == shown:
         return together[len(shown) :]
@@ -278,10 +250,9 @@ def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list
 
 
 def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
-    """The tokens that end an answer: a model is trained to write them, and writing stops behind them.
+    """The tokens that end an answer, in training and in use.
 
-    They are the special token that the chat template writes behind an answer, the tokenizer's end token, and those of
-    the model's generation settings. Published models often name only some of them in each place.
+    Published models name some in the tokenizer, some in their generation settings, some in the chat template alone.
     """
     configured = getattr(generation_config, "eos_token_id", None)
     ends = {tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())} - {None}
@@ -293,22 +264,16 @@ def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
 
 
 def template_of(tokenizer) -> str:
-    """The tokenizer's own chat template, or `PLAIN_TEMPLATE` ("Question: … Answer: …") where it has none."""
     return tokenizer.chat_template or PLAIN_TEMPLATE
 
 
 def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
-    """The tokens that a model is shown before it answers messages; ValueError where the template refuses them."""
+    """The tokens that a model is shown before it answers messages."""
     return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Messages, pairs of role and content, in the chat template; ValueError where the template refuses them.
-
-    Args:
-        answers_next: whether the text is to end where the model's answer begins.
-        tools: functions that may be called, each a description in JSON.
-    """
+    """Pairs of role and content in the chat template; with `answers_next`, up to where the model's answer begins."""
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
     if tools:
@@ -320,5 +285,5 @@ def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bo
 
 
 def token_ids(text: str, tokenizer) -> list[int]:
-    """The tokens of a text that a template has made, which has all its special tokens in it."""
+    """The tokens of a text that has all its special tokens in it, as from a template."""
     return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []

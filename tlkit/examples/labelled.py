@@ -33,15 +33,10 @@ def load_labelled(
     """Read texts with classes, and split them.
 
     Args:
-        name: `rust` (the passages, whose 48 topics are grouped into 9 classes by `data/rust/classes.json`, in their
-            own splits), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
-        text_column: of the file; a name, as a key of JSON is.
-        label_column: of the file; texts or whole numbers.
+        name: `rust` (the passages, their 48 topics grouped into 9 classes by `data/rust/classes.json`), or a path to a
+            .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
+        label_column: texts or whole numbers.
         ignore_keys: other columns that may be there; all others are refused.
-
-    Raises:
-        ValueError: naming file and row, for what is no text with a class, or says more than is used; or where one text
-            has two classes, there are fewer than two, or a class has no text to train on.
     """
     if name == "rust":
         groups = json.loads((DATA / "rust" / "classes.json").read_text(encoding="utf-8"))
@@ -58,21 +53,12 @@ def load_labelled(
 
 
 def class_names(documents: Sequence[Labelled]) -> tuple[str, ...]:
-    """The classes of texts in alphabetical order: the number of a class is its place there."""
+    """The classes of texts in alphabetical order."""
     return tuple(sorted({document.label for document in documents}))
 
 
 def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[str], *, length: int = 256) -> Examples:
-    """Make examples of texts with classes: a text in each row, padded behind its last token.
-
-    Args:
-        classes: their names, in the order of their numbers.
-        length: the most tokens that are read of a text, from its beginning.
-
-    Raises:
-        ValueError: for no texts, a text without a token, or one that ends with the padding token: a classifier reads
-            the class off the last token that is none.
-    """
+    """Make examples of texts, cut to `length` tokens; `classes` are in the order of their numbers."""
     if not documents:
         raise ValueError("no texts to classify: the split is empty")
     padding = padding_token(tokenizer)
@@ -80,10 +66,8 @@ def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[s
     rows = [ids[:length] for ids in texts]
     for document, ids in zip(documents, rows, strict=True):
         if not ids or ids[-1] == padding:
-            raise ValueError(
-                f"{document.text[-40:]!r}: expected a text that has tokens and does not end with the padding token, so "
-                "that the last one can be found"
-            )
+            # A classifier reads the class off the last token that is no padding.
+            raise ValueError(f"{document.text[-40:]!r}: expected a text that does not end with the padding token")
     labels = torch.tensor([classes.index(document.label) for document in documents])
     return Examples(padded(rows, padding), labels, padded([[1] * len(ids) for ids in rows], 0).bool())
 

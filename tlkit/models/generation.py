@@ -59,23 +59,19 @@ def continue_tokens(
 ) -> list[Continuation]:
     """Let a model go on with prompts that are tokens already, up to an end token where it writes one.
 
-    Samples are drawn from what the generation settings in the model's folder leave of the vocabulary, by default the
-    50 likeliest tokens.
-
     Args:
         prompts: token ids, see `prompt_tokens` and `chat_tokens`.
-        temperature: 0 for the likeliest token each time, otherwise sampled.
+        temperature: 0 for the likeliest token each time; otherwise sampled from what the model's generation settings
+            leave, by default the 50 likeliest.
         batch_size: the most prompts at once, where the model can be padded on the left; samples depend on it.
     """
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
     if limit and longest + new_tokens > limit:
-        raise ValueError(
-            f"a prompt of {longest} tokens and {new_tokens} new ones: this model reads at most {limit} together"
-        )
+        raise ValueError(f"a prompt of {longest} tokens and {new_tokens} new ones: this model reads at most {limit}")
     model = model if learns_prompt(model) else base_model(model)  # where peft's wrapper adds nothing
     ends = end_tokens(tokenizer, model.generation_config)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else GREEDY
-    # A row that has ended is filled up while others go on: with what, is of no importance.
+    # A row that has ended is filled up while others go on; with what does not matter.
     options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
     device = next(model.parameters()).device
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))  # those of like length together
@@ -96,14 +92,13 @@ def continue_tokens(
 
 def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
     """What stands behind the prompt, up to the first end token."""
-    last = next((number for number in range(begin, len(row)) if row[number] in ends), None)
-    end = len(row) if last is None else last + 1
+    end = next((place + 1 for place in range(begin, len(row)) if row[place] in ends), None)
     prompt, whole, alone = (
         tokenizer.decode(ids, skip_special_tokens=True) for ids in (row[:begin], row[:end], row[begin:end])
     )
     # Decoded alone, a continuation may lose the space that it begins with.
     text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
-    return Continuation(text, end - begin, last is not None)
+    return Continuation(text, len(row[begin:end]), end is not None)
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:

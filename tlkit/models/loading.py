@@ -172,9 +172,7 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
         model = adapted.merge_and_unload(safe_merge=True)
     change = largest_change(before, logits_of(model, ids))
     if not change <= rounding(model):
-        raise RuntimeError(
-            f"model {name!r}: merged, it computes something else (logits move by {change:.1e} of their spread)"
-        )
+        raise RuntimeError(f"model {name!r}: merged, it computes something else: logits move by {change:.1e} std")
     return model.requires_grad_(True)
 
 
@@ -200,10 +198,8 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
-        raise ValueError(
-            f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}: is its "
-            "vocabulary (tokenizer.json) there?"
-        )
+        size = f"{len(tokenizer)} tokens"
+        raise ValueError(f"model {name!r}: its tokenizer, of {size}, makes {read!r} of {SENTENCE!r}: is it complete?")
     rows = len(model.get_input_embeddings().weight)
     if len(tokenizer) > rows:
         raise ValueError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
@@ -228,8 +224,8 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
     for changed, place in zip(changed_logits, places, strict=True):
         if largest_change(logits[:place], changed[:place]) > rounding(model):
             raise ValueError(
-                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict (another "
-                f"token {place + 1} changes the logits before it): expected a causal language model"
+                f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict (token "
+                f"{place + 1} changes the logits before it): expected a causal language model"
             )
 
 

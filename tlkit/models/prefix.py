@@ -98,10 +98,8 @@ def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
     count = max((number for number, states in enumerate(entering) if not states.requires_grad), default=0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
-        raise NoFrozenPrefix(
-            f"{', '.join(trained)} and what follows is trained. Freeze embeddings and lower blocks whole "
-            "(last_layers with train_norms=False, freeze_lower with freeze_embeddings=True)"
-        )
+        way = "last_layers with train_norms=False, or freeze_lower with freeze_embeddings=True"
+        raise NoFrozenPrefix(f"{', '.join(trained)} and what follows is trained: expected {way}")
     return count, entering[count]
 
 

@@ -1,9 +1,8 @@
 """What is trainable: the strategies by name, what each really selects, and how a reader adds one."""
 
-from tlkit.strategies.apply import apply_strategy
+from tlkit.strategies.apply import StrategyReport, apply_strategy, component_of, describe
 from tlkit.strategies.registry import (
     FAMILIES,
-    OWN,
     STRATEGIES,
     check_strategy,
     dtype_of_weights,
@@ -12,4 +11,3 @@ from tlkit.strategies.registry import (
     strategies_named,
     strategy,
 )
-from tlkit.strategies.report import StrategyReport, component_of, describe

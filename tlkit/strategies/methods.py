@@ -4,6 +4,7 @@ import warnings
 from functools import partial
 from typing import NamedTuple
 
+import peft
 import torch
 from torch import nn
 
@@ -120,38 +121,35 @@ def _levels(model: nn.Module) -> list[frozenset[str]]:
 
 
 class Method(NamedTuple):
-    """A method of peft: the name of its configuration, the options with their defaults, and what is set besides."""
+    """A method of peft: its configuration, the options with their defaults, and what is set besides."""
 
-    config: str
+    config: type[peft.PeftConfig]
     options: dict[str, object]
     settings: dict[str, object]
 
 
 METHODS = {
     # Beside each linear layer a product of two thin matrices, alpha / r times. Source: Hu et al. 2021, LoRA.
-    "lora": Method("LoraConfig", LORA, {}),
+    "lora": Method(peft.LoraConfig, LORA, {}),
     # LoRA turns the rows of a weight; how long each is becomes a weight of its own. Source: Liu et al. 2024, DoRA.
-    "dora": Method("LoraConfig", LORA, {"use_dora": True}),
+    "dora": Method(peft.LoraConfig, LORA, {"use_dora": True}),
     # LoRA counted alpha / sqrt(r) times, so that a high rank learns as fast. Source: Kalajdzievski 2023.
-    "rslora": Method("LoraConfig", LORA, {"use_rslora": True}),
+    "rslora": Method(peft.LoraConfig, LORA, {"use_rslora": True}),
     # A factor for each key, value and inner unit of the MLPs, in the layers that peft's table names for a family.
     # Source: Liu et al. 2022, Few-Shot Parameter-Efficient Fine-Tuning.
-    "ia3": Method("IA3Config", {}, {}),
+    "ia3": Method(peft.IA3Config, {}, {}),
     # Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA.
-    "vera": Method("VeraConfig", {"r": 64, "targets": None}, {}),
+    "vera": Method(peft.VeraConfig, {"r": 64, "targets": None}, {}),
     # Rotates each `block` inputs of a layer among themselves. Source: Qiu et al. 2023, Orthogonal Finetuning.
-    "oft": Method("OFTConfig", {"block": 16, "targets": None}, {"r": 0}),
+    "oft": Method(peft.OFTConfig, {"block": 16, "targets": None}, {"r": 0}),
     # Keys and values before the first token's, in every block; zero at first. Source: Li and Liang 2021.
-    "prefix_tuning": Method("PrefixTuningConfig", {"tokens": 16}, {"init_weights": "zero"}),
+    "prefix_tuning": Method(peft.PrefixTuningConfig, {"tokens": 16}, {"init_weights": "zero"}),
 }
 
 
 def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
     """peft's wrapper around a model, by one of its methods."""
-    import peft
-
-    kind = getattr(peft, method.config)
-    make = four_bit_config(kind) if in_four_bits(model) else kind
+    make = four_bit_config(method.config) if in_four_bits(model) else method.config
     settings = {PEFT_NAMES.get(name, name): value for name, value in (method.options | options).items()}
     if "targets" in method.options:
         settings["target_modules"] = settings["target_modules"] or ALL
@@ -164,7 +162,7 @@ def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
         raise
     except Exception as error:  # peft raises whatever it is that an architecture has not
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
-        if "`target_modules`" in reason and method.config == "IA3Config":
+        if "`target_modules`" in reason and method.config is peft.IA3Config:
             reason = "its table of layers has no entry for this architecture"
         raise ValueError(f"peft cannot adapt {type(model).__name__} by this method: {reason}") from error
     adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
@@ -188,9 +186,9 @@ def pissa(model: nn.Module, **options: object) -> nn.Module:
     """LoRA that starts as the weight's largest singular parts, taken out of it. Source: Meng et al. 2024, PiSSA."""
     # A model on paper has no singular values; shapes are all that anybody asks of it.
     on_paper = next(model.parameters()).is_meta
-    adapted = adapt(Method("LoraConfig", PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
+    adapted = adapt(Method(peft.LoraConfig, PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
     if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
-        raise ValueError("peft cannot adapt experts by this method: their weights are in no layers of their own")
+        raise ValueError("peft cannot adapt experts by this method: they are no layers of their own")
     return adapted
 
 
@@ -221,11 +219,11 @@ def prompt_tuning(model: nn.Module, tokens: int = 16) -> nn.Module:
     hidden = getattr(model.config.get_text_config(), "hidden_size", width)
     if width != hidden:  # peft makes the vectors as wide as the one, and reads them back as wide as the other
         raise ValueError(f"{type(model).__name__} embeds tokens in {width} numbers and its blocks read {hidden}")
-    return adapt(Method("PromptTuningConfig", {}, {"prompt_tuning_init": "SAMPLE_VOCAB"}), model, tokens=tokens)
+    return adapt(Method(peft.PromptTuningConfig, {}, {"prompt_tuning_init": "SAMPLE_VOCAB"}), model, tokens=tokens)
 
 
 @strategy("ln_tuning", "peft")
 def ln_tuning(model: nn.Module) -> nn.Module:
     """The norms alone, as copies that a small file holds. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
     norms = [name for name, module in model.named_modules() if is_norm(module)]
-    return adapt(Method("LNTuningConfig", {}, {"target_modules": norms}), model)
+    return adapt(Method(peft.LNTuningConfig, {}, {"target_modules": norms}), model)

@@ -49,9 +49,7 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
         first, *others = inspect.signature(select).parameters.values() or (None,)
         defaults = {other.name: other.default for other in others if other.kind is not other.VAR_KEYWORD}
         if first is None or inspect.Parameter.empty in defaults.values():
-            raise ValueError(
-                f"strategy {name!r}: expected a function of a model, and defaults for its other parameters"
-            )
+            raise ValueError(f"strategy {name!r}: expected a function of a model, and defaults for other parameters")
         STRATEGIES[name], FAMILIES[name], OPTIONS[name] = select, family, options or defaults
         return select
 

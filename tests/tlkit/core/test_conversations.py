@@ -269,7 +269,7 @@ def test_a_key_that_is_meant_to_be_ignored_is_ignored_in_rows_and_messages(tmp_p
 
 def test_tools_reach_a_template_that_takes_them_and_no_other(chatml):
     tools = ('{"type": "function", "function": {"name": "lookup", "parameters": {}}}',)
-    with pytest.raises(ValueError, match="no place for its tools"):
+    with pytest.raises(ValueError, match="no place for tools"):
         answer_examples([replace(ASKED, tools=tools)], chatml)
     chatml.chat_template = "{% if tools %}{{ tools[0].function.name }}{% endif %}" + CHATML
     examples = answer_examples([replace(ASKED, tools=tools)], chatml)

@@ -61,7 +61,7 @@ def test_what_a_function_has_selected_is_checked(function, said):
     [
         ("lora", lambda model: model, "'lora' is there already"),
         ("peft", lambda model: model, "expected a name of small letters"),
-        ("mine", lambda model, blocks: model, "and defaults for its other parameters"),
+        ("mine", lambda model, blocks: model, "and defaults for other parameters"),
     ],
 )
 def test_what_cannot_be_a_strategy_is_refused_where_it_is_made(name, function, said):

@@ -131,5 +131,5 @@ def test_what_is_missing_is_said(monkeypatch):
     with pytest.raises(ValueError, match="qlora: .* no linear layers"):
         apply_strategy(small, "qlora")
     monkeypatch.setitem(sys.modules, "bitsandbytes", None)
-    with pytest.raises(ValueError, match="needs the package bitsandbytes.*pip install bitsandbytes.*or choose lora"):
+    with pytest.raises(ValueError, match="need the package bitsandbytes.*pip install bitsandbytes.*or choose lora"):
         adapted()
