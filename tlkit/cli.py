@@ -22,14 +22,7 @@ BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command.
-
-    Args:
-        arguments: the words behind `python -m tlkit`; default: those of this process.
-
-    Returns:
-        The exit code. What went wrong is one line on stderr; TLKIT_TRACEBACK=1 shows where it happened, too.
-    """
+    """Run one command (default: this process's arguments) and return its exit code; an error is one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = " ".join(["tlkit", *(word for word in arguments[:1] if word in COMMANDS)])
     try:
@@ -58,7 +51,7 @@ def _run(arguments: list[str]) -> int:
     name, as_json = given.pop("command"), given.pop("json")
     settings = settings_of(name, given)
     with redirect_stdout(sys.stderr) if as_json else nullcontext(), warnings.catch_warnings():
-        # A warning in one line, as an error is, and not in the middle of a progress bar.
+        # On one line, as an error is, and not in the middle of a progress bar.
         warnings.showwarning = lambda message, *_: tqdm.write(f"tlkit {name}: {_on_one_line(message)}", file=sys.stderr)
         outcome = getattr(importlib.import_module(f"tlkit.commands.{COMMANDS[name][0]}"), name)(*settings)
     text = outcome.text
@@ -76,18 +69,12 @@ def _as_json(data: object) -> str:
 
 
 def _on_one_line(message: object) -> str:
-    """Whatever it is and however long; what cannot be printed, by its number."""
+    """What cannot be printed is given by its number."""
     return " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
 
 
 def _message_of(error: Exception) -> str:
-    """What an error says, in one line."""
-    text = str(error).strip()
-    foreseen = ValueError | OSError | RuntimeError | ArithmeticError | MemoryError | ImportError
-    if isinstance(error, OSError) and error.strerror:  # without Python's "[Errno 28]"
-        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    elif isinstance(error, MemoryError):
-        text = text or "the memory of this machine is exhausted"
-    if not text or not isinstance(error, foreseen):
-        text = f"{type(error).__name__} {text}".strip() + " (not foreseen: TLKIT_TRACEBACK=1 shows where)"
+    text = str(error) or type(error).__name__
+    if not isinstance(error, ValueError | OSError | RuntimeError | ArithmeticError | MemoryError | ImportError):
+        text = f"{type(error).__name__} {error} (not foreseen: TLKIT_TRACEBACK=1 shows where)"
     return _on_one_line(text)

@@ -78,13 +78,10 @@ def load_corpus(
     """
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
-    if name in ("rust", "kitchen"):
+    if name in ("rust", "kitchen", "general"):
         return Corpus(str(name), *(tuple(_read_column(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
     if name == "facts":
         return replace(load_corpus("rust"), name="facts", train=tuple(_read_column(DATA / "rust" / "facts.jsonl")))
-    if name == "general":
-        texts = _python_reference()
-        return Corpus("general", tuple(texts[285:]), tuple(texts[225:285]), tuple(texts[:225]))
     path = Path(name)
     if not str(name).strip() or not path.exists():
         raise FileNotFoundError(
@@ -196,20 +193,6 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
                 f"{name} contains {there[0]!r}, which the tokenizer would read as its special token: expected a text "
                 "without it, or one document for each part that it separates"
             )
-
-
-def _python_reference() -> list[str]:
-    """Prose paragraphs of Python's language reference, as every CPython carries it for `help()`."""
-    from pydoc_data.topics import topics
-
-    paragraphs = []
-    for _, topic in sorted(topics.items()):
-        for paragraph in re.split(r"\n\s*\n", topic):
-            # Indented paragraphs are code or grammar, rows of symbols are headings and tables.
-            text = single_spaced(paragraph)
-            if paragraph[:1] not in (" ", "*", "=", "-", "+", "|", "") and len(text) >= 150 and text[-1] in ".:":
-                paragraphs.append(text)
-    return list(dict.fromkeys(paragraphs))
 
 
 def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:

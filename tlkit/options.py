@@ -1,7 +1,6 @@
-"""A setting as a field of a dataclass, with its help and its limits, and what it may therefore be.
+"""A setting as a field of a dataclass, with its help and its limits: command line, run files and checks read these.
 
-The command line, run files (YAML) and the checks before a training are all made from such fields. Nothing here needs
-torch, so that `--help` is there at once.
+Nothing here needs torch, so that `--help` is there at once.
 """
 
 import math
@@ -31,12 +30,10 @@ def option(
     at_most: float | None = None,
     positional: bool = False,
 ) -> Any:
-    """A field of a dataclass of settings, with all that is known of it.
+    """A field of a dataclass of settings; without a default, a value has to be given.
 
     Args:
-        default: the value where nothing is said; without one, a value has to be given.
         help: what it is, in one line. A field without help is no option of the command line.
-        above: what a number has to be larger than.
         at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
         positional: on the command line it is given without its name.
     """
@@ -45,8 +42,9 @@ def option(
 
 
 def same_option(settings: type, name: str, default: Any = MISSING) -> Any:
-    """A field as another dataclass defines it, with a default of its own."""
-    return _field(default, settings.__dataclass_fields__[name].metadata)
+    """A field as another dataclass defines it, perhaps with another default."""
+    same = settings.__dataclass_fields__[name]
+    return _field(same.default if default is MISSING else default, same.metadata)
 
 
 def _field(default: Any, metadata: Mapping) -> Any:
@@ -70,11 +68,7 @@ def is_a(kind: type, value: object) -> bool:
 
 
 def checked(setting: Field, value: object, name: str | None = None) -> object:
-    """The value in the setting's own type; text stands for a number or a path, as a command line or YAML has it.
-
-    Raises:
-        ValueError: with the name (default: that of the setting), the value and what was expected.
-    """
+    """The value in the setting's own type; text stands for a number or a path, as a command line or YAML has it."""
     if value is None and NoneType in get_args(setting.type):
         return None
     kind, choices, given = kind_of(setting), setting.metadata["choices"], value
@@ -94,6 +88,6 @@ def checked(setting: Field, value: object, name: str | None = None) -> object:
 
 
 def check(settings: object) -> None:
-    """Refuse, with name, value and what was expected, a dataclass in which a field has a value that it may not have."""
+    """Refuse a dataclass in which a field has a value that it may not have."""
     for setting in option_fields(type(settings)):
         checked(setting, getattr(settings, setting.name))

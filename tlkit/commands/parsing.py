@@ -23,16 +23,11 @@ def command_parser() -> argparse.ArgumentParser:
     """The command line; its result has the settings that were given, as text, and `command` and `json`."""
     parser = _Parser(prog="python -m tlkit", description="Transfer learning, from a shell.", allow_abbrev=False)
     names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
+    form = {"formatter_class": partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH)}
+    form |= {"argument_default": argparse.SUPPRESS, "allow_abbrev": False}
     for name, (_, own, *shared) in COMMANDS.items():
         words = inspect.getdoc(own)
-        one = names.add_parser(
-            name,
-            help=words.splitlines()[0],
-            description=words,
-            formatter_class=partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH),
-            argument_default=argparse.SUPPRESS,
-            allow_abbrev=False,
-        )
+        one = names.add_parser(name, help=words.splitlines()[0], description=words, **form)
         one.add_argument("--json", action="store_true", default=False, help="print JSON, for machines")
         for kind in (own, *shared):
             group = one if kind is own else one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
@@ -48,7 +43,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add(group, setting: Field) -> None:
-    kind, words, form = kind_of(setting), setting.metadata["help"].replace("%", "%%"), {}
+    kind, words = kind_of(setting), setting.metadata["help"].replace("%", "%%")
     if setting.metadata["positional"]:
         group.add_argument(setting.name, metavar=_flag(setting), help=words)
         return
@@ -57,11 +52,10 @@ def _add(group, setting: Field) -> None:
     elif kind is not dict and setting.default not in (None, False):
         words += f"; default: {setting.default}"
     if kind is bool:
-        form["action"] = argparse.BooleanOptionalAction
+        form = {"action": argparse.BooleanOptionalAction}
     else:
-        form["metavar"] = "|".join(setting.metadata["choices"]) or METAVARS[kind]
-    if _is_repeated(setting):
-        form["action"] = "append"
+        form = {"metavar": "|".join(setting.metadata["choices"]) or METAVARS[kind]}
+        form["action"] = "append" if _is_repeated(setting) else "store"
     group.add_argument(_flag(setting), dest=setting.name, help=words, **form)
 
 
@@ -80,11 +74,7 @@ def _is_repeated(setting: Field) -> bool:
 
 
 def settings_of(command: str, given: Mapping[str, object]) -> list[object]:
-    """What a command takes, from its command line (`given`), then from its run file, then by default.
-
-    Returns:
-        An object of each dataclass, in their order in `COMMANDS`.
-    """
+    """An object of each dataclass of a command: from its command line (`given`), its run file, and by default."""
     _, *kinds = COMMANDS[command]
     settings = {setting.name: setting for kind in kinds for setting in option_fields(kind)}
     values = {name: _typed(settings[name], value) for name, value in given.items()}
@@ -101,7 +91,6 @@ def settings_of(command: str, given: Mapping[str, object]) -> list[object]:
 
 
 def _typed(setting: Field, given: object) -> object:
-    """What was given, in the setting's own type; one that may be given several times has a list."""
     if not _is_repeated(setting):
         return checked(setting, given, _flag(setting))
     if kind_of(setting) is dict:
@@ -118,16 +107,12 @@ def _named_value(text: str) -> tuple[str, object]:
 
 
 def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object]:
-    """The values in a YAML file of names and values, by name, in the types of the settings there are.
-
-    Raises:
-        ValueError: naming the file and the key, for what is no YAML, unknown or there twice, or has a wrong value.
-    """
+    """The values in a YAML file of names and values, by name, each in the type of its setting."""
     text = read_text(path)
     try:
         content = yaml.safe_load(text)
         if not isinstance(content, dict):
-            raise ValueError("expected names with values, such as `epochs: 2`")
+            raise ValueError("expected names with values")
         names = [key.value for key, _ in yaml.compose(text, yaml.SafeLoader).value]
         if twice := [name for name in content if names.count(name) > 1]:  # YAML takes the last without a word
             raise ValueError(f"{twice[0]} is there more than once")
@@ -140,7 +125,7 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
 
 
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
-    """Write settings so that `read_run_file` reads the same, and as comments what the run depends on besides."""
+    """Write settings as `read_run_file` reads them, and as comments what the run depends on besides."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = [f"# {name}: {value}" for name, value in notes.items()]
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
@@ -148,6 +133,6 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Refuse to write a run file over one that does not begin as `write_run_file` begins: somebody's own."""
+    """Refuse to write a run file over somebody's own, which does not begin as ours do."""
     if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
-        raise ValueError(f"{path} was not written by tlkit and would be replaced: move it, or name another --output")
+        raise ValueError(f"{path} was not written by tlkit: move it, or name another --output")

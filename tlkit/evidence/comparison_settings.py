@@ -14,14 +14,13 @@ class DataSettings:
 
     task: str = option(
         "text",
-        "what is learned: going on with texts, answering questions (or going on with whole conversations, questions "
-        "included), or telling classes of texts apart",
+        "going on with texts, answering questions, going on with conversations, or telling classes of texts apart",
         choices=("text", "answer", "conversation", "classify"),
     )
     corpus: str | None = option(
         None,
         "rust, facts, general, kitchen, or a .txt, .md, .jsonl, .json, .csv or .parquet file, or a folder; default: "
-        "TLKIT_CORPUS, else rust. To answer or classify: rust, or a file of conversations or of texts with labels",
+        "TLKIT_CORPUS, else rust",
     )
     text_column: str | None = option(None, "of a file with rows; default: text")
     label_column: str | None = option(None, "of a file with texts to classify; default: label")
@@ -29,6 +28,8 @@ class DataSettings:
         None, "documents of each split; default: all of a file, and of a bundled corpus as the profile says", at_least=1
     )
     ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
+    context: int | None = option(None, "tokens in a scoring window; default: 256, or all that is read", at_least=2)
+    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
 
 
 @dataclass(frozen=True)
@@ -41,15 +42,11 @@ class ComparisonSettings(DataSettings):
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
         None,
-        "tokens in a training block; default: 128, or fewer if the model reads fewer. To answer or classify: in the "
-        "longest conversation or text; default: 512, or fewer",
+        "tokens in a block, or in the longest conversation or text; default: 128 (to answer or classify 512), or what "
+        "the model reads",
         at_least=2,
     )
     batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
-    context: int | None = option(
-        None, "tokens in a scoring window; default: 256, or all that the model reads", at_least=2
-    )
-    stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: str | None = option(
         None,
@@ -60,8 +57,8 @@ class ComparisonSettings(DataSettings):
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")
     precision: str = option(
         "fp32",
-        "of the arithmetic; bf16 is autocast; auto: bf16 where it makes a step faster on this device. Weights that "
-        "stay frozen beside an adapter are then kept in bf16, too (in train by auto alone, see --dtype)",
+        "of the arithmetic; auto: bf16 where it is faster here. bf16 is autocast; weights frozen beside an adapter are "
+        "then kept in bf16, too (in train by auto alone)",
         choices=("fp32", "bf16", "auto"),
     )
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")

@@ -1,13 +1,11 @@
 """Text that readers bring, and the bundled one: what is read, what makes a document, nothing lost or counted twice."""
 
 import copy
-import hashlib
 import json
 import os
 import re
 from collections import defaultdict
 from pathlib import Path
-from pydoc_data.topics import topics
 
 import pytest
 import torch
@@ -35,9 +33,7 @@ def documents(corpus):
 def test_the_bundled_corpora_stay_as_they_are():
     assert load_corpus("rust").sha256 == "2da1031650acff45d24af34df2b17345e1fdf150426a74b4880a97a86a6fba6e"
     assert load_corpus("facts").sha256 == "871eef603bd733857c10ceb63651f0fad3847f0be6072adcf12e3009bd6aabd3"
-    text = "\0".join(f"{name}\0{topic}" for name, topic in sorted(topics.items()))
-    if hashlib.sha256(text.encode()).hexdigest().startswith("853505944682f683"):  # each Python has its own reference
-        assert load_corpus("general").sha256 == "1cc899f7f109aaa44ec3f67688e98eb0736ee06fd8558bf41b7a7dc9148632d4"
+    assert load_corpus("general").sha256 == "1cc899f7f109aaa44ec3f67688e98eb0736ee06fd8558bf41b7a7dc9148632d4"
 
 
 def test_repeated_documents_are_left_out_and_counted(tmp_path):

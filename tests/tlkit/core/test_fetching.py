@@ -13,7 +13,6 @@ from hub_server import COMMIT, WEIGHTS, serve
 from huggingface_hub import constants
 from little_package import NAME, TEMPLATE, TOKENS, preset_of, write_gguf, write_wheel
 
-import tlkit.commands.doctor as doctor
 import tlkit.models.fetch as fetching
 from tlkit.cli import main
 from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, fetched_folder, load_model, save_model
@@ -110,10 +109,11 @@ def test_its_tokenizer_is_what_the_file_says_in_every_release_of_transformers(he
 
 
 def test_what_was_fetched_is_said_and_takes_the_name_of_its_preset(here, tmp_path, monkeypatch, capsys):
-    assert doctor.fetched_models()[:2] == ("OK", "little from little-model 1.0: rounded to 4 bits")
     monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     assert main(["fetch", NAME, "--json"]) == 0, "what is here is not downloaded again"
-    assert Path(json.loads(capsys.readouterr().out)["folder"]) == here == fetched_folder(NAME)
+    told = json.loads(capsys.readouterr().out)
+    assert Path(told["folder"]) == here == fetched_folder(NAME)
+    assert told["weights"] == "little-model 1.0: rounded to 4 bits"
     monkeypatch.chdir(tmp_path)
     (tmp_path / NAME).mkdir()
     assert source_of(NAME) == str(here), "a folder takes no preset's name"
