@@ -23,6 +23,7 @@
 # %% slideshow={"slide_type": "subslide"}
 import tempfile
 
+import joblib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -67,14 +68,11 @@ by_class.sort_values("size", ascending=False, kind="stable")
 #
 # We set 200 passages aside for the test, in the same proportions of classes, and train on the other 431. The same 48
 # topics occur in both parts, as tomorrow's tickets are about today's topics. If you expect new topics, hold out whole
-# topics ([lesson 11](11_your_data.ipynb)). Both parts are sorted by length, so that batches read in this order need
-# little padding. Settings are chosen by *cross-validation* on the 431: scikit-learn cuts them into five *folds*, scores
-# each by a model trained on the other four, and takes the mean. The folds are shuffled, or each would hold one range of
-# lengths.
+# topics ([lesson 11](11_your_data.ipynb)). Settings are chosen by *cross-validation* on the 431: scikit-learn cuts them
+# into five *folds*, scores each by a model trained on the other four, and takes the mean.
 
 # %%
-parts = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
-train, test = (part.sort_values("text", key=lambda x: x.str.len()) for part in parts)
+train, test = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
 folds = StratifiedKFold(5, shuffle=True, random_state=0)  # each with all classes
 print(f"always the largest class: {test.label.value_counts(normalize=True).max():.1%}")
 
@@ -103,9 +101,9 @@ words = make_pipeline(counter, LogisticRegression(max_iter=1000))
 words = searched(words, train.text, (1, 10, 100, 1000))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Which hidden states should the head read?
+# ## Last token or mean?
 #
-# The best $C$ is 100, with 49.7%: three times the floor, from word counts alone. Now the pretrained model. `AutoModel`
+# The best $C$ is 100, with 49.6%: three times the floor, from word counts alone. Now the pretrained model. `AutoModel`
 # loads it without its head: for each token it returns a hidden state of 192 numbers. A classifier needs one vector for
 # each text, and making one of many is called *pooling*. The usual way for a causal model takes the state $h_n$ of the
 # *last token*, because it alone has seen the whole text. Another takes the *mean* over all $n$ tokens:
@@ -119,7 +117,7 @@ words = searched(words, train.text, (1, 10, 100, 1000))
 
 # %%
 def last_token(hidden, mask):
-    last = mask.cumsum(1).argmax(1)  # mask 1 1 0: counts 1 2 2, the largest first at 1
+    last = mask.cumsum(1).argmax(1)  # argmax finds the first maximum: 1 1 0 gives 1 2 2
     return hidden[torch.arange(len(hidden)), last]
 
 
@@ -147,19 +145,21 @@ def pooled(model, texts):
 # The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read, now
 # with a $W$ of shape (9, 192). This is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives
 # each of the 192 features mean 0 and standard deviation 1, so that the penalty treats them alike. Scaled features are
-# larger than those of TF-IDF, so a smaller $C$ suits them. To see what pretraining is worth, we need a control: the
-# same architecture with random weights and its own search.
+# larger than those of TF-IDF, so a smaller $C$ suits them. To see what pretraining is worth, we need two controls
+# without any block: the mean of the pretrained token vectors, and the mean of random ones.
 #
-# **Predict first.** Which reads the subject better, the last token or the mean? How far will random weights come, and
-# will any of the three beat the 49.7% of the bag of words?
+# **Predict first.** Which reads the subject better, the last token or the mean? How far will random vectors come, and
+# will any of the four beat the 49.6% of the bag of words?
 
 # %%
 pretrained = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
+vectors = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
 torch.manual_seed(0)
 untrained = AutoModel.from_config(pretrained.config).eval()
-features = {}
-features["last token"], features["mean"] = pooled(pretrained, train.text)
-features["random weights"] = pooled(untrained, train.text)[1]
+vectors.layers = untrained.layers = untrained.layers[:0]  # no blocks
+bodies = {"mean": pretrained, "token vectors": vectors, "random vectors": untrained}
+features = {"last token": pooled(pretrained, train.text)[0]}
+features |= {name: pooled(body, train.text)[1] for name, body in bodies.items()}
 
 probes = {}
 for name, x in features.items():
@@ -168,12 +168,12 @@ for name, x in features.items():
     probes[name] = searched(probe, x, (0.001, 0.01, 0.1, 1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With the same weights, the mean reads the subject in 44.3% of the texts and the last token in only 29.9%. Random
-# weights stay close to the floor, so nearly all that the probe reads has come from pretraining. (The control's best $C$
-# is the largest that we tried, but even 100 gives only 20%.) The bag of words leads. **Why does the last token fail?**
-# Probably because its state is made to predict one next token, which depends more on the last few words than on the
-# subject. The mean contains something of every word, so it resembles a bag of words with pretrained vectors. We go on
-# with the mean; with another model or task, try both.
+# The mean reads the subject in 45.7% of the texts and the last token in only 27.4%. Random vectors reach 33.2%, twice
+# the floor (30 to 37% with other draws), because their mean is still a bag of words, squeezed into 192 numbers.
+# Pretrained vectors reach 39.0%, and the blocks add 6.7 points. So pretraining is worth about twelve points. But the
+# bag of words leads. **Why does the last token fail?** Probably because its state is made to predict one next token,
+# which depends more on the last few words than on the subject. We go on with the mean; with another model or task, try
+# both.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train, save and load
@@ -185,6 +185,8 @@ for name, x in features.items():
 
 # %%
 class MeanClassifier(Qwen2ForSequenceClassification):
+    accepts_loss_kwargs = False  # so Trainer divides our mean when it accumulates
+
     def forward(self, input_ids=None, attention_mask=None, labels=None, **more):
         hidden = self.model(input_ids, attention_mask, **more).last_hidden_state
         logits = self.score(mean_of_tokens(hidden, attention_mask))
@@ -193,19 +195,19 @@ class MeanClassifier(Qwen2ForSequenceClassification):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A random head would send large, meaningless gradients into the adapters in its first steps, and these can spoil the
+# A random head would send meaningless gradients into the adapters in its first steps, and these can spoil the
 # pretrained features (Kumar et al., below). So fit the head first, then train both: a logistic regression without bias
 # has the same shape, (9, 192), and `fine_tuned` copies its weights. `id2label` names the classes.
 #
 # LoRA goes into the last of the eight blocks. With `task_type="SEQ_CLS"`, peft trains the head beside the adapters. The
 # seven blocks below are frozen, so we run them once and store what leaves them ([lesson 7](07_freezing.ipynb)). A step
 # then costs a fraction, and we can afford to try three learning rates by cross-validation, in three folds. Each run
-# fits its own head on the texts that it may see, and rate 0 leaves this head as it is. The loss of a guess among nine
-# classes is $\ln 9 = 2.20$. **Predict first.** How many points will one epoch of training add?
+# fits its own head on the texts that it may see, and rate 0 leaves this head as it is. **Predict first.** How many
+# points will one epoch of training add?
 
 # %%
 names = sorted(train.label.unique())
-head = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
+options = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
 first = make_pipeline(LogisticRegression(max_iter=1000, fit_intercept=False))
 first = searched(first, features["mean"], (0.001, 0.01, 0.1))
 
@@ -222,19 +224,19 @@ settings |= {"use_cpu": True, "remove_unused_columns": False}
 adapters = {"r": 8, "lora_alpha": 16, "target_modules": r".*layers.*_proj"}
 
 
-def fine_tuned(part, rate):
+def fine_tuned(chosen, rate):
     torch.manual_seed(0)
-    model = MeanClassifier.from_pretrained(tl.BUNDLED, use_cache=False, **head)
-    fitted = clone(first).fit(features["mean"][part], train.label.iloc[part])
+    model = MeanClassifier.from_pretrained(tl.BUNDLED, use_cache=False, **options)
+    fitted = clone(first).fit(features["mean"][chosen], train.label.iloc[chosen])
     model.score.weight.data = torch.tensor(fitted[0].coef_, dtype=torch.float32)
     model.model.layers = model.model.layers[-1:]
     model = get_peft_model(model, LoraConfig(**adapters, task_type="SEQ_CLS"))
-    rows = [{name: x[i] for name, x in stored.items()} for i in part]
+    examples = [{name: x[i] for name, x in stored.items()} for i in chosen]
     arguments = TrainingArguments(folder, learning_rate=rate, **settings)
-    trainer = Trainer(model, arguments, train_dataset=rows)
+    trainer = Trainer(model, arguments, train_dataset=examples)
     trainer.remove_callback(PrinterCallback)
-    loss = trainer.train().training_loss
-    return model.eval(), loss
+    trainer.train()
+    return model.eval()
 
 
 # %% tags=["check-rates", "nbval-ignore-output"]
@@ -242,26 +244,27 @@ thirds = StratifiedKFold(3, shuffle=True, random_state=0)
 for rate in (0, 1e-3, 3e-3, 1e-2):
     hits = 0
     for fit, held in thirds.split(train, train.label):
-        model, loss = fine_tuned(fit, rate)
+        model = fine_tuned(fit, rate)
         z = model(**{name: x[held] for name, x in stored.items()}).logits
         hits += (z.argmax(1) == stored["labels"][held]).sum().item()
-    print(f"rate {rate}: {hits / len(train):.1%}, loss of the last run {loss:.2f}")
+    print(f"rate {rate}: {hits / len(train):.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No rate gains more than a point over the fitted head, and a point is only four texts. So one epoch in one block adds
-# nothing that we can measure. Elsewhere it can add much: in a record of whole passages read by the last token
-# (`data/sweeps/tiny/classify/rates.csv`, one run each), LoRA reaches 39% at its best rate, and a probe 29%. (These are
-# [balanced accuracies](glossary.md#balanced-accuracy): the mean over the classes, which gives small ones equal weight.)
+# nothing that we can measure. Elsewhere it may add more: in a record of whole passages read by the last token
+# (`data/sweeps/tiny/classify/rates.csv`, one run each), LoRA has 39% (31 to 48) at its best rate, and a probe 29% (21
+# to 37). (These are [balanced accuracies](glossary.md#balanced-accuracy): the mean over the classes, which gives small
+# ones equal weight.)
 #
 # Now train on all 431 texts at the best rate, merge the adapters, and put the trained block and head into a whole
-# model. Save it with its tokenizer in one folder, and load it as a user would. A text alone must get the same logits as
-# in a padded batch: if the pooling reads padding, this check fails. Whoever loads the folder needs `MeanClassifier`,
-# too: `pipeline("text-classification", model=folder)` would load a `Qwen2ForSequenceClassification`, which our weights
-# fit, but which reads the last token.
+# model. Save it with its tokenizer in one folder, and load it as a user would. The first test text has ten tokens of
+# padding in its batch. Alone it has none and must get the same logits: if the pooling reads padding, this check fails.
+# Whoever loads the folder needs `MeanClassifier`, too: `pipeline("text-classification", model=folder)` would load a
+# `Qwen2ForSequenceClassification`, which our weights fit, but which reads the last token.
 
 # %%
-top = fine_tuned(np.arange(len(train)), 1e-3)[0].merge_and_unload()
-whole = MeanClassifier.from_pretrained(tl.BUNDLED, **head)
+top = fine_tuned(np.arange(len(train)), 1e-3).merge_and_unload()
+whole = MeanClassifier.from_pretrained(tl.BUNDLED, **options)
 whole.model.layers[-1], whole.score = top.model.layers[0], top.score
 whole.save_pretrained(folder)
 tokenizer.save_pretrained(folder)
@@ -287,8 +290,7 @@ torch.testing.assert_close(logits_of(test.text[:1])[0], logits[0], atol=1e-4, rt
 
 # %%
 def wilson(answers):
-    share = binomtest(int(answers.sum()), len(answers))
-    low, high = share.proportion_ci(method="wilson")
+    low, high = binomtest(answers.sum(), len(answers)).proportion_ci(method="wilson")
     return f"{answers.mean():.1%} ({low:.1%} to {high:.1%})"
 
 
@@ -303,12 +305,12 @@ for name, hits in right.items():
     print(f"{name}: {wilson(hits)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. A text that both
+# Some intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. A text that both
 # methods get right, or both get wrong, does not favour either. So look only at the texts that exactly one of the two
 # gets right. If both methods were equally good, each of these would be a fair coin toss. `binomtest` computes $p$, the
 # probability that fair coins give a split at least as uneven as ours ([McNemar's exact
-# test](glossary.md#mcnemars-test)). A small $p$ speaks against chance. We require $p < 0.05/3 \approx 0.017$, as we ask
-# three questions ([Bonferroni's correction](glossary.md#bonferroni-correction)).
+# test](glossary.md#mcnemars-test)). A small $p$ says that fair coins would rarely do this. We require $p < 0.05/3
+# \approx 0.017$, as we ask three questions ([Bonferroni's correction](glossary.md#bonferroni-correction)).
 
 # %% tags=["nbval-ignore-output"]
 right["trained"] = np.array(names)[logits.argmax(1)] == truth
@@ -321,25 +323,22 @@ for one, other in against.items():
     print(f"{one} against {other}: {only_one} to {only_other}, p = {p:.2g}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the last pair passes: the mean is 19.5 points ahead of the last token, and in cross-validation it was 14.4.
-# Training changed the verdict on eight texts: two became right and six wrong. Eight are too few to tell this from
-# chance. The six points between bag of words and probe may be chance, too; the next section has more texts.
+# Only the last pair passes: the mean is 19.5 points ahead of the last token, and in cross-validation it was 18.3.
+# Training changed the verdict on two texts only, once for the better and once for the worse. The six points between bag
+# of words and probe may be chance, too; the next section has more texts.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
-# Labels cost money, so this question often decides. The next cell trains the bag of words and the probe on the mean,
-# with pretrained and with random weights, on 32 to 256 labelled texts, and tests each on all the other passages. All
-# methods learn from the same ten draws. **Predict first.** Against the bag of words, is pretraining worth more with few
-# labels or with many?
+# Labels cost money, so this question often decides. The next cell trains the bag of words and the probes on the three
+# means on 32 to 256 labelled texts, and tests each on all the other passages. All methods learn from the same ten
+# draws. **Predict first.** Against the bag of words, is pretraining worth more with few labels or with many?
 
 # %%
 texts = np.array([*train.text, *test.text])
 labels = np.array([*train.label, *test.label])
-both = np.vstack([features["mean"], test_features["mean"]])
-control = np.vstack([features["random weights"], pooled(untrained, test.text)[1]])
-methods = {"bag of words": (words, texts), "pretrained": (probes["mean"], both)}
-methods["random weights"] = probes["random weights"], control
+methods = {"bag of words": (words, texts)}
+methods |= {name: (probes[name], pooled(bodies[name], texts)[1]) for name in bodies}
 rows = []
 for size in (32, 64, 128, 256):
     for draw in range(10):
@@ -357,62 +356,63 @@ axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.6), logx=T
 axes.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
 axes.set_xticks([], minor=True)
 axes.set(xlabel="labelled training texts", ylabel="test accuracy (%)", ylim=(0, 55))
-axes.set_title("The pretrained probe is ahead with 32 labels, and behind with 256")
+axes.set_title("The pretrained probe is ahead with 32 labels, but not with 128")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The distance between the two probes is what pretraining is worth to this model: 18 points with 32 labels, and 28 with
-# 256. The bag of words uses no pretraining. To compare with it, subtract draw by draw, because both learned from the
-# same texts. The mean of the ten differences gets an interval of $t$ standard errors. Student's $t$ is 3.1 here and not
-# 1.96, because ten draws estimate the spread only roughly, and because we ask four questions. The ten test sets share
-# most of their texts, so the true interval is wider: trust a lead only if it is clear.
+# From random vectors to hidden states (`mean`), pretraining is worth 11 points, with 32 labels as with 256. To compare
+# with the bag of words, which uses no pretraining, subtract draw by draw, because both learned from the same texts. The
+# mean of the ten differences gets an interval of $t$ standard errors. Student's $t$ is 3.1 here and not 1.96, because
+# ten draws estimate the spread only roughly, and because we ask four questions. The ten test sets share most of their
+# texts, so for new texts the interval is wider, about ±4 points: trust a lead only if it is clear.
 
 # %%
-lead = (scores["pretrained"] - scores["bag of words"]).unstack()
+lead = (scores["mean"] - scores["bag of words"]).unstack()
 half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
-mean = lead.mean(axis=1)
-course.claim("With 32 labels the pretrained probe leads", mean[32] > half[32])
-pd.DataFrame({"lead in points": mean, "from": mean - half, "to": mean + half}).round(1)
+average = lead.mean(axis=1)
+course.claim("With 32 labels the pretrained probe leads", average[32] > half[32])
+pd.DataFrame({"lead": average, "from": average - half, "to": average + half}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32 labels the pretrained probe is ahead by 5.8 points (3.0 to 8.6), and with 256 the bag of words by 4.4 (2.8 to
-# 5.9). But every $C$ was chosen with 431 labels, and others may be better with 32. **Why?** We counted the words of a
-# new text that occur in no labelled text, so that the bag of words cannot use them: about 39% with 32 labels, and 14%
-# with 256. A pretrained model probably has similar vectors for related words.
+# With 32 labels the pretrained probe is ahead by 6.1 points (2.7 to 9.5). With 128 nothing is left of its lead, and
+# with 256 the bag of words is ahead by 2.9, but the interval reaches zero. No other $C$ of our grid would take the bag
+# of words beyond 27% with 32 labels; the probe has 32%. **Why?** We counted the words of a new text that occur in no
+# labelled text, so that the bag of words cannot use them: about 38% with 32 labels, and 13% with 256. Token vectors
+# alone reach only 23% with 32 labels, so the lead comes from the blocks.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## At work
 #
-# Here both classifiers answer a user, each with its probability.
+# Both classifiers answer a user, each with its probability. The bag of words is saved and loaded, too.
 
 # %% tags=["nbval-ignore-output"]
-questions = [
-    "A channel passes a value from one thread to another.",
-    "The compiler says that my variable does not live long enough.",
-]
-sure, number = logits_of(questions).softmax(1).max(1)
-for i, text in enumerate(questions):
+requests = ["A channel passes a value from one thread to another."]
+requests += ["The compiler says that my variable does not live long enough."]
+joblib.dump(words, f"{folder}/words.joblib")
+words = joblib.load(f"{folder}/words.joblib")
+sure, number = logits_of(requests).softmax(1).max(1)
+for i, text in enumerate(requests):
     probability = words.predict_proba([text]).max()
     print(f"{text}\n  bag of words: {words.predict([text])[0]} ({probability:.0%})")
     print(f"  trained:      {kept.config.id2label[number[i].item()]} ({sure[i]:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two questions are a demonstration and not a test. They are also shorter than any training text, and in a user's words.
-# Lifetimes belong to *ownership and borrowing*, so the trained classifier makes one mistake, and is quite sure of it.
+# Two sentences are a demonstration and not a test. They are also shorter than any training text, and in a user's words.
+# Lifetimes belong to *ownership and borrowing*, so the trained classifier makes one mistake.
 #
-# So for this task and 431 labels use the bag of words, which leads the probe with 256 labels and costs almost nothing.
-# With 32 labels the probe is better, but at 32% it can only suggest a class to a person. A model that has read about
-# Rust, as our tiny one has not, may change this order, and so may an *encoder* such as
-# [ModernBERT](https://arxiv.org/abs/2412.13663). First try the bag of words, then a probe, then fine-tuning with a
-# searched rate.
+# So for this task and 431 labels use the bag of words, which is no worse than the probe and costs almost nothing. (Open
+# its file only if you trust whoever made it, because loading it can run code.) With 32 labels the probe is better, but
+# at 32% it can only suggest a class to a person. A model that has read about Rust, as our tiny one has not, may change
+# this order, and so may an *encoder* such as [ModernBERT](https://arxiv.org/abs/2412.13663). First try the bag of
+# words, then a probe, then fine-tuning with a searched rate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation on
-#   shuffled folds: here it was worth 14 points. One epoch of LoRA in one block added nothing that we could measure.
-# - The same architecture with random weights shows what pretraining is worth. A bag of words, which costs a second,
-#   shows whether you need it: here with 32 labels, and not with 256.
+# - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation:
+#   here it was worth 18 points. One epoch of LoRA in one block added nothing that we could measure.
+# - Random token vectors are the control that shows what pretraining is worth, here 11 or 12 points. A bag of
+#   words, which costs a second, shows whether you need it: here with 32 labels, and not with 256.
 # - Give an accuracy its Wilson interval, and compare two methods by the texts that only one of them gets right.
 #
 # ## Further reading
