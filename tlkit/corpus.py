@@ -1,4 +1,4 @@
-"""Text in, blocks of token ids out: read files (no key of a row is ignored without a word), split, tokenise, pack."""
+"""Text in, blocks of token ids out: read files, split, tokenise, pack."""
 
 import csv
 import hashlib
@@ -24,10 +24,7 @@ TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in three splits; no document is in two of them, however its white space differs.
-
-    A document is a text, or an object whose `str` is one (a conversation, a text with its class).
-    """
+    """Documents in three splits: texts, or objects whose `str` is one (a conversation, a text with its class)."""
 
     name: str  # a bundled corpus, or a path
     train: tuple[str, ...]
@@ -64,17 +61,15 @@ def load_corpus(
     """Load a bundled corpus or the reader's own text.
 
     In .txt and .md a blank line ends a document; in .jsonl, .json, .csv and .parquet every row is one. Hidden files and
-    folders, and links to folders, are left out of a folder. How documents are split says `read_corpus`.
+    folders, and links to folders, are left out of a folder.
 
     Args:
-        name: `rust`, `facts`, `general`, `kitchen`, or a path: a file or a folder of them, text in UTF-8. None: what
-            `TLKIT_CORPUS` says, then `rust`.
+        name: `rust`, `facts`, `general`, `kitchen`, or the path of a file or folder. None: TLKIT_CORPUS, else `rust`.
         text_column: of files with rows.
         ignore_keys: other columns that may be there; all others are refused.
 
-    Raises:
-        FileNotFoundError: where there is no such file.
-        ValueError: where a file cannot be read as what it should be, naming file and line; see `read_corpus`, too.
+    Returns:
+        What a bundled corpus or a folder has as train, validation and test; all else is split 80/10/10.
     """
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
@@ -91,26 +86,21 @@ def load_corpus(
 
 
 def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
-    """The documents that `read` makes of a file or folder: of those with the same words the first, in three splits.
+    """The documents that `read` makes of a file or folder, repeats left out: shuffled and split 80/10/10.
 
-    They are shuffled and split 80/10/10, the same way every time. A folder with files of rows named train, validation
-    and test keeps these splits.
-
-    Raises:
-        ValueError: where there are fewer than ten different documents; where one of the three files is missing, or a
-            document stands in two of them.
+    A folder with files of rows named train, validation and test keeps these splits.
     """
     there = sorted(path.iterdir()) if path.is_dir() else ()
     files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
     if "train" in files:
         if missing := [split for split in SPLITS if split not in files]:
-            raise ValueError(f"{path}: {files['train'].name} is there, {' and '.join(missing)} not: expected all three")
+            raise ValueError(f"{path}: {files['train'].name} is there, {' and '.join(missing)} not")
         splits, repeats, empty = zip(*(_without_repeats(read(files[split])) for split in SPLITS), strict=True)
         return Corpus(str(path), *map(tuple, splits), duplicates=sum(repeats), empty=sum(empty))
     unique, repeats, empty = _without_repeats(read(path))
     if len(unique) < 10:
         also = f", beside {repeats} that repeat them" if repeats else ""
-        raise ValueError(f"{path}: {len(unique)} documents{also}; at least 10 are needed for an 80/10/10 split")
+        raise ValueError(f"{path}: {len(unique)} documents{also}; at least 10 are needed")
     random.Random(0).shuffle(unique)
     tenth = len(unique) // 10
     splits = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
@@ -128,7 +118,10 @@ def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
-    """Join documents as `token_stream` does, and cut the stream into equal blocks; a tail that fills none is left out.
+    """Join documents as `token_stream` does, and cut the stream into blocks; a tail that fills none is left out.
+
+    Args:
+        block_size: in tokens.
 
     Returns:
         Token ids, shape (blocks, block_size).
@@ -137,27 +130,17 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
         raise ValueError("no documents to pack: the corpus split is empty")
     stream, _ = token_stream(texts, tokenizer)
     if len(stream) < block_size:
-        raise ValueError(
-            f"{len(stream)} tokens do not fill one block of {block_size}: use a smaller block or more text"
-        )
+        raise ValueError(f"{len(stream)} tokens do not fill one block of {block_size}")
     return stream[: len(stream) // block_size * block_size].view(-1, block_size)
 
 
 def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    """Tokenise documents into one row, each behind the tokens that open it.
-
-    Returns:
-        Token ids, shape (tokens,), and the number of the document each token belongs to, of the same shape.
-
-    Raises:
-        ValueError: where the tokenizer has no token to open a document with, a document contains the name of a
-            special token, or one string was given for a list of documents.
-    """
+    """Documents in one row of tokens, each behind those that open it, and the number of each token's document."""
     if isinstance(texts, str):
         raise ValueError("one string was given: expected a list of documents")
     opening = document_opening(tokenizer)
     if not opening:
-        raise ValueError("this tokenizer has no token to open a document with: none before a text, none to end one")
+        raise ValueError("this tokenizer has no token to open a document with: neither bos nor eos")
     refuse_special_tokens(((f"document {number}", text) for number, text in enumerate(texts, 1)), tokenizer)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     ids = [token for tokens in encoded for token in (*opening, *tokens)]
@@ -178,21 +161,15 @@ def document_opening(tokenizer) -> list[int]:
 
 
 def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
-    """Refuse, with a ValueError, texts in which the tokenizer would read its own special token: an end, say.
+    """Refuse texts, given with their names, in which the tokenizer would read its own special token: an end, say.
 
     A token that stands for unknown words alone is allowed: published corpora contain it.
-
-    Args:
-        texts: pairs of a name, for the message, and running text or what a message of a conversation says.
     """
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
     special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]
     for name, text in texts:
         if there := [token for token in special if token in text]:
-            raise ValueError(
-                f"{name} contains {there[0]!r}, which the tokenizer would read as its special token: expected a text "
-                "without it, or one document for each part that it separates"
-            )
+            raise ValueError(f"{name} contains {there[0]!r}, a special token: expected text without it")
 
 
 def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
@@ -236,11 +213,7 @@ def single_spaced(text: str) -> str:
 
 
 def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
-    """Read the rows of a file, and refuse, naming file and row, those that say more than is used.
-
-    Yields:
-        Where the row is, such as "notes.csv, row 3", and its keys that are used. An empty field of a CSV file is "".
-    """
+    """Where each row of a file is, such as "notes.csv, row 3", and its keys that are used; others are refused."""
     if path.suffix.lower() not in ROW_FILES:
         raise ValueError(f"{path}: expected a file of rows: {', '.join(ROW_FILES)}")
     for where, row in _rows(path):
@@ -251,12 +224,11 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
 
 
 def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
-    """Refuse an object that says more than is used, with a ValueError that names place and keys."""
-    unknown = sorted(map(str, set(row) - set(keys) - set(ignore_keys)))
-    if unknown:
+    """Refuse an object that says more than is used."""
+    if unknown := sorted(map(str, set(row) - set(keys) - set(ignore_keys))):
         raise ValueError(
-            f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}. If that is "
-            f"meant, say --ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
+            f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}, or "
+            f"--ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
         )
 
 
@@ -270,17 +242,16 @@ def _parsed(where: str, text: str) -> object:
 
 
 def _rows(path: Path) -> Iterator[tuple[str, object]]:
-    """All that a file of rows holds, each with where it is."""
     kind = path.suffix.lower()
     if kind == ".jsonl":
-        for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028 and others too
+        for number, line in enumerate(read_text(path).split("\n"), 1):  # str.splitlines splits at U+2028, too
             where, line = f"{path}, line {number}", line.lstrip("\ufeff")  # of files that were joined
             if line.strip():
                 yield where, _parsed(where, line)
         return
     rows = _csv_rows(path) if kind == ".csv" else _parquet_rows(path) if kind == ".parquet" else None
     if rows is None and not isinstance(rows := _parsed(str(path), read_text(path)), list):
-        raise ValueError(f"{path}: expected an array of objects, or a .jsonl file with an object on each line")
+        raise ValueError(f"{path}: expected an array of objects")
     yield from ((f"{path}, row {number}", row) for number, row in enumerate(rows, 1))
 
 

@@ -1,4 +1,4 @@
-"""Read text, write files, and lock folders, so that a run that is killed or that is not alone loses nothing."""
+"""Read text, write files and lock folders, so that a run that is killed or not alone loses nothing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -16,25 +16,22 @@ class CheckpointError(OSError):
 
 
 def read_text(path: Path) -> str:
-    """Read a file in UTF-8, with `\\n` for every line end; ValueError naming file and line where it is no such text."""
+    """Read a file in UTF-8, with `\\n` for every line end."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, or not a file of text")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         line = error.object.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        raise ValueError(f"{path}, line {line}: not UTF-8 text (byte {error.start})") from None
     if "\0" in text:
         line = text.count("\n", 0, text.index("\0")) + 1
-        raise ValueError(f"{path}, line {line}: a zero byte, so no text in UTF-8; save it as UTF-8")
+        raise ValueError(f"{path}, line {line}: a zero byte; expected text in UTF-8")
     return text
 
 
 def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:
-    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing.
-
-    `fill` writes `<name>.part` in the same folder, which is then renamed over `path`.
-    """
+    """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing."""
     part = path.with_name(path.name + ".part")
     part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
     try:

@@ -1,7 +1,4 @@
-"""Names and figures that many parts of the package share, so that a chart of an experiment needs no experiment.
-
-And the parts of an optimizer step: an error that leaves one of them carries its name.
-"""
+"""Names and figures that many parts of the package share, so that a chart of an experiment needs no experiment."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +16,7 @@ FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimize
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Around a part of a step: an error that leaves it says so to `phase_of`."""
+    """Around a part of a step: an error that leaves it carries the name."""
     try:
         yield
     except Exception as error:

@@ -16,7 +16,7 @@ from typing import Any, get_args
 
 LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit of their own
 NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
-LIMITS = {"above": operator.gt, "of at least": operator.ge, "of at most": operator.le}
+LIMITS = {"above": operator.gt, "at_least": operator.ge, "at_most": operator.le}
 IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}
 
 
@@ -25,19 +25,16 @@ def option(
     help: str = "",
     *,
     choices: tuple = (),
-    at_least: float | None = None,
-    above: float | None = None,
-    at_most: float | None = None,
     positional: bool = False,
+    **limits: float,
 ) -> Any:
     """A field of a dataclass of settings; without a default, a value has to be given.
 
     Args:
         help: what it is, in one line. A field without help is no option of the command line.
-        at_most: the largest number it may be; `math.inf` allows infinity too, which is refused otherwise.
         positional: on the command line it is given without its name.
+        limits: of a number, as named in `LIMITS`; `at_most=math.inf` allows infinity, which is refused otherwise.
     """
-    limits = dict(zip(LIMITS, (above, at_least, at_most), strict=True))
     return _field(default, {"help": help, "choices": choices, "limits": limits, "positional": positional})
 
 
@@ -71,19 +68,18 @@ def checked(setting: Field, value: object, name: str | None = None) -> object:
     """The value in the setting's own type; text stands for a number or a path, as a command line or YAML has it."""
     if value is None and NoneType in get_args(setting.type):
         return None
-    kind, choices, given = kind_of(setting), setting.metadata["choices"], value
-    limits = {word: limit for word, limit in setting.metadata["limits"].items() if limit is not None}
+    kind, choices, limits, given = kind_of(setting), setting.metadata["choices"], setting.metadata["limits"], value
     if isinstance(value, str) and kind in (int, float, Path):
         with suppress(ValueError):
             value = kind(value)
     allowed = is_a(kind, value) and given != "" and (not choices or value in choices)
     if allowed and kind in NUMBERS:
-        bounds = {"of at most": LARGEST[kind]} | limits
+        bounds = {"at_most": LARGEST[kind]} | limits
         allowed = all(LIMITS[word](value, limit) for word, limit in bounds.items())
     if allowed:
         return float(value) if kind is float else value
-    bounds = " and ".join(f"{word} {limit:,}" for word, limit in limits.items() if limit != math.inf)
-    expected = " or ".join(choices) or f"{IN_WORDS.get(kind, 'names with values')} {bounds}".strip()
+    bounds = [f"{word} {limit:,}".replace("at_", "of at ") for word, limit in limits.items() if limit != math.inf]
+    expected = " or ".join(choices) or f"{IN_WORDS.get(kind, 'names with values')} {' and '.join(bounds)}".strip()
     raise ValueError(f"{name or setting.name}={given!r}: expected {expected}")
 
 

@@ -54,10 +54,7 @@ class TrainingConfig:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a step is carried out, not what it computes: only rounding differs, and most in bf16.
-
-    A model that draws random numbers, as for dropout, draws them for each pass: others for smaller micro-batches.
-    """
+    """How a step is carried out, not what it computes: only rounding and what dropout draws differ"""
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
     precision: str = option(
@@ -71,7 +68,7 @@ class Plan:
 
 
 def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
-    """Raise ValueError, with name, value and what was expected, for what is wrong whatever the model and data are."""
+    """Refuse what is wrong whatever the model and data are."""
     check(config)
     check(plan)
     if plan.micro_batch_size is not None and plan.micro_batch_size > config.batch_size:
@@ -93,9 +90,9 @@ def setup(profile: str | None = None) -> Profile:
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging as of_transformers
 
-    # peft still asks for a name that transformers 5 has replaced; nothing a reader could do about it.
+    # peft still asks for a name that transformers 5 has replaced.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
-    # Where a prompt is learned, peft counts positions itself; it says so at every text that is written.
+    # Where a prompt is learned, peft counts positions itself.
     warnings.filterwarnings("ignore", message="Position ids are not supported")
     of_transformers.set_verbosity_error()
     of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs

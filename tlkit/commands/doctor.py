@@ -1,7 +1,4 @@
-"""The command that says what is here, what is missing, and how to mend it: each check looks at one thing.
-
-A check imports what it looks at, so that what is missing is a line of its own.
-"""
+"""The command that says what is here, what is missing, and how to mend it; a check imports what it looks at."""
 
 import hashlib
 import importlib.metadata as metadata
@@ -65,7 +62,7 @@ def kernel() -> Finding:
 
 
 def device() -> Finding:
-    """Where training will run, what was found broken on the way there, and the computer's own memory."""
+    """Where training will run, what was found broken on the way, and the computer's own memory."""
     from tlkit.devices import probe
 
     here, host = probe(), probe("cpu")

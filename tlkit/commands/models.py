@@ -51,7 +51,7 @@ def params(options: ParamsOptions) -> Outcome:
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
-    """Say what memory a training will need, and perhaps whether it fits."""
+    """Say what memory a training will need, and whether it fits."""
     load_plugin(options.plugin)
     setup()
     check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
@@ -82,7 +82,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
 def generate(options: GenerateOptions) -> Outcome:
     """Let a model continue each prompt, or answer it."""
     if options.system and not options.chat:
-        raise ValueError("--system: expected --chat with it, because only a chat template has a place for instructions")
+        raise ValueError("--system: expected --chat, as only a chat template has a place for instructions")
     setup()
     device, loaded = probe(), models.load_model(options.model)
     encode = partial(models.chat_tokens, system=options.system) if options.chat else models.prompt_tokens
@@ -96,8 +96,7 @@ def generate(options: GenerateOptions) -> Outcome:
         reason = "end token" if one.ended else "limit"
         figures = {"prompt": prompt, "text": one.text, "prompt_tokens": len(ids), "tokens": one.tokens}
         written.append(figures | {"stopped_by": reason})
-        why = "the model wrote an end token" if one.ended else "the limit of --max-new-tokens"
         dialogue = f"> {prompt}\n{one.text.strip()}" if options.chat else f"{prompt}{one.text}"
-        shown.append(f"{dialogue}\n[{one.tokens} tokens; stopped by: {why}]")
+        shown.append(f"{dialogue}\n[{one.tokens} tokens; stopped by: {reason}]")
     figures = {"model": loaded.name, "chat": options.chat, "system": options.system, **settings, "written": written}
     return Outcome(figures, "\n\n".join(shown))

@@ -16,7 +16,7 @@ from tlkit.checkpoints import newest_step
 from tlkit.commands import Outcome
 from tlkit.commands.options import DataOptions, TrainOptions, TrainPlan, TrainSettings
 from tlkit.commands.parsing import refuse_to_replace, write_run_file
-from tlkit.devices import Device, probe, settled_precision
+from tlkit.devices import probe, settled_precision
 from tlkit.evaluation import PerplexityResult
 from tlkit.evidence.expectations import Seen, Verdict, check_expectations, gradient_flow, judge, memory_watched
 from tlkit.evidence.experiment import now
@@ -72,13 +72,18 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             run()
             return Outcome()
 
-        notes = documents.notes(tokenizer, length)
-        notes |= {
+        notes = documents.notes(tokenizer, length) | {
             "blocks": f"{len(blocks):,} of {blocks.shape[1]} tokens",
             "SHA-256 of all documents": corpus.sha256,
             "learning rate": rate_from,
-        } | _circumstances(report, device)
-        settings = _by_name(options, data, config, plan)
+            "doubts": "; ".join(report.doubts) or "none",
+            "date": now(),
+            "device": f"{device.kind}: {device.name}",
+            "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
+        }
+        groups = (options, data, config, plan)
+        settings = {s.name: getattr(group, s.name) for group in groups for s in option_fields(type(group))}
+        settings = {name: value for name, value in settings.items() if name not in OF_THIS_CALL}
         window = task.window(report.model, data.context, data.stride)
 
         def score(when: str) -> PerplexityResult:
@@ -103,7 +108,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             doubts = [*report.doubts, *_divergence(result.history.loss)]
             notes |= {"steps": f"{len(result.history):,} in {result.seconds:,.0f} seconds"}
             notes |= {"stopped early": "yes"} if result.stopped_early else {}
-            notes |= {"doubts": "; ".join(doubts)} if doubts else {}
+            notes["doubts"] = "; ".join(doubts) or "none"
             written = write_card(folder, model_card(folder.resolve().name, report, settings, notes, before, after))
     figures = {"before": before, "after": after, "output": folder, "doubts": doubts, "expected": verdicts}
     figures |= {"corpus": notes["documents"], "precision": precision}
@@ -143,22 +148,6 @@ def _adapted(
     report = strategies.apply_strategy(loaded.model, options.strategy, **options.strategy_option)
     models.check_save(report.model, options.output)
     return report, loaded.tokenizer
-
-
-def _by_name(*groups: object) -> dict[str, object]:
-    """Every setting of a run by name, for its run file and its card."""
-    named = {setting.name: getattr(group, setting.name) for group in groups for setting in option_fields(type(group))}
-    return {name: value for name, value in named.items() if name not in OF_THIS_CALL}
-
-
-def _circumstances(report: strategies.StrategyReport, device: Device) -> dict[str, str]:
-    """What a result depends on beside settings and documents."""
-    doubts = {"doubts": "; ".join(report.doubts)} if report.doubts else {}
-    return doubts | {
-        "date": now(),
-        "device": f"{device.kind}: {device.name}",
-        "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
-    }
 
 
 def _train(
