@@ -79,9 +79,7 @@ def load_corpus(
         return replace(load_corpus("rust"), name="facts", train=tuple(_read_column(DATA / "rust" / "facts.jsonl")))
     path = Path(name)
     if not str(name).strip() or not path.exists():
-        raise FileNotFoundError(
-            f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path to {', '.join(TEXT_FILES)}"
-        )
+        raise FileNotFoundError(f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path")
     return read_corpus(path, lambda path: _read_path(path, text_column, ignore_keys))
 
 
@@ -140,7 +138,7 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
         raise ValueError("one string was given: expected a list of documents")
     opening = document_opening(tokenizer)
     if not opening:
-        raise ValueError("this tokenizer has no token to open a document with: neither bos nor eos")
+        raise ValueError("this tokenizer has no token to open a document with (bos or eos)")
     refuse_special_tokens(((f"document {number}", text) for number, text in enumerate(texts, 1)), tokenizer)
     encoded = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"] if texts else []
     ids = [token for tokens in encoded for token in (*opening, *tokens)]
@@ -155,7 +153,7 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """The tokens that open a document: those before every text, which a model has learned to read, else the end."""
+    """Those before every text, which a model has learned to read, else the end token."""
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 
@@ -203,7 +201,7 @@ def _read_column(
 ) -> Iterator[str]:
     for where, row in read_rows(path, (text_column,), ignore_keys):
         if not isinstance(row.get(text_column), str):
-            raise ValueError(f"{where}: expected {text_column!r} to be there, and to be a text")
+            raise ValueError(f"{where}: expected a text as {text_column!r}")
         yield row[text_column]
 
 
@@ -236,9 +234,9 @@ def _parsed(where: str, text: str) -> object:
     try:
         value = json.loads(text)
         json.dumps(value, ensure_ascii=False).encode()  # half a character, which JSON can escape, is no text
+        return value
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{where}: not JSON ({getattr(error, 'msg', error)})") from None
-    return value
+        raise ValueError(f"{where}: not JSON ({error})") from None
 
 
 def _rows(path: Path) -> Iterator[tuple[str, object]]:
@@ -262,7 +260,7 @@ def _csv_rows(path: Path) -> list[dict]:
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: not CSV ({error})") from None
     if uneven := [number for number, row in enumerate(rows, 1) if None in row or None in row.values()]:
-        raise ValueError(f"{path}, row {uneven[0]}: expected {len(reader.fieldnames)} fields, as the first row has")
+        raise ValueError(f"{path}, row {uneven[0]}: expected {len(reader.fieldnames)} fields")
     return rows
 
 

@@ -21,12 +21,7 @@ IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str
 
 
 def option(
-    default: Any = MISSING,
-    help: str = "",
-    *,
-    choices: tuple = (),
-    positional: bool = False,
-    **limits: float,
+    default: Any = MISSING, help: str = "", *, choices: tuple = (), positional: bool = False, **limits: float
 ) -> Any:
     """A field of a dataclass of settings; without a default, a value has to be given.
 
@@ -49,7 +44,6 @@ def _field(default: Any, metadata: Mapping) -> Any:
 
 
 def option_fields(settings: type) -> list[Field]:
-    """The fields of a dataclass that carry help."""
     return [setting for setting in fields(settings) if "help" in setting.metadata]
 
 

@@ -46,9 +46,7 @@ class TrainingConfig:
     weight_decay: float = option(0.01, "share of each weight that a step at rate 1 would remove", at_least=0)
     max_gradient_norm: float = option(1.0, "longer gradients are cut to it; inf: never", above=0, at_most=math.inf)
     evaluate_every: int | None = option(None, "steps between validation losses; default: once at the end", at_least=1)
-    patience: int | None = option(
-        None, "evaluations in a row without improvement that end it; the best weights come back", at_least=1
-    )
+    patience: int | None = option(None, "evaluations without gain that end it, with the best weights", at_least=1)
     seed: int = option(0, "decides the order of the batches and an adapter's first values", at_least=0, at_most=2**32)
 
 
@@ -57,9 +55,7 @@ class Plan:
     """How a step is carried out, not what it computes: only rounding and what dropout draws differ"""
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
-    precision: str = option(
-        "fp32", "of the arithmetic; bf16 is autocast, the weights stay as they are", choices=("fp32", "bf16")
-    )
+    precision: str = option("fp32", "of the arithmetic; bf16 is autocast", choices=("fp32", "bf16"))
     chunked_loss: bool = option(False, "compute head and loss in pieces: the logits are never all there")
     activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
     offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")

