@@ -7,19 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import transformers
 from peft import PeftConfig, PeftType, get_peft_model
 from safetensors import safe_open
 from torch import nn
-from transformers import (
-    MODEL_FOR_CAUSAL_LM_MAPPING,
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from tlkit.examples import padding_token
 from tlkit.models.parts import base_model, class_head, find_blocks, largest_change, logits_of, longest_input, rounding
@@ -85,7 +77,7 @@ def load_model(
         torch.manual_seed(seed)
     with one_line_errors(name):
         with_tokenizer = (folder for _, folder in adapters if (folder / "tokenizer_config.json").is_file())
-        tokenizer = AutoTokenizer.from_pretrained(next(with_tokenizer, plain), **OFFLINE)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(next(with_tokenizer, plain), **OFFLINE)
         model = _model_of(name, plain, dtype, random_init, classes)
     # What an adapter's folder writes down as the name of its base.
     model.name_or_path = model.config.name_or_path = reference
@@ -109,7 +101,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
     kind = _auto_class(classes)
     size = {} if classes is None else {"num_labels": classes}
     if random_init:
-        return kind.from_config(AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
+        return kind.from_config(transformers.AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
     options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
     model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
     if classes is not None:  # its head is new, and the one that goes on with texts is left out
@@ -122,7 +114,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
 
 
 def _auto_class(classes: int | None) -> type:
-    return AutoModelForCausalLM if classes is None else AutoModelForSequenceClassification
+    return transformers.AutoModelForCausalLM if classes is None else transformers.AutoModelForSequenceClassification
 
 
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
@@ -246,10 +238,10 @@ def architecture(name: str) -> PretrainedConfig:
     """The configuration of a preset (no network), a folder or a hub id; of an adapter, that of its base model."""
     if name in PRESETS:
         settings = dict(PRESETS[name].architecture)
-        return AutoConfig.for_model(settings.pop("model_type"), **settings)
+        return transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
     _, folder = with_bases(name, CONFIGURATIONS)[-1]
     with one_line_errors(name):
-        config = AutoConfig.from_pretrained(folder, **OFFLINE)
+        config = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
         if getattr(config.get_text_config(), "tie_word_embeddings", False) and _has_own_head(folder, config):
             config.tie_word_embeddings = config.get_text_config().tie_word_embeddings = False
     return config
@@ -269,10 +261,10 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
 
 def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
     """Whether a head differs from the embedding that it is said to be tied to; transformers loads it as it is."""
-    if type(config) not in MODEL_FOR_CAUSAL_LM_MAPPING:
+    if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return False
     with torch.device("meta"):
-        tied = AutoModelForCausalLM.from_config(config, trust_remote_code=False).all_tied_weights_keys
+        tied = transformers.AutoModelForCausalLM.from_config(config, trust_remote_code=False).all_tied_weights_keys
     tensors = {}
     for file in folder.glob("*.safetensors"):
         with safe_open(file, "pt") as weights:

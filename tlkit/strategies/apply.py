@@ -6,19 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from tlkit.models.parts import (
-    ParameterGroup,
-    adapter_names,
-    base_model,
-    class_head,
-    evaluation_mode,
-    find_blocks,
-    in_four_bits,
-    is_tied,
-    longest_input,
-    original_module_of,
-    trained_groups,
-)
+from tlkit.models import parts
 from tlkit.quantization import logical_size
 from tlkit.strategies.methods import ALL
 from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
@@ -48,7 +36,7 @@ class StrategyReport:
     components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
-    groups: tuple[ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
+    groups: tuple[parts.ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
     doubts: tuple[str, ...] = ()  # what was passed over, or took no part in a pass with the adapter
 
     @property
@@ -65,7 +53,7 @@ class StrategyReport:
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     """Count what is trainable now, per component; shared (tied) tensors are counted once."""
     parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
-    base = base_model(model)
+    base = parts.base_model(model)
     owners = component_of(base)
     components: dict[str, Component] = {}
     for _, parameter in parameters:
@@ -76,22 +64,22 @@ def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
         components["adapters"] = components.pop("adapters")
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
     trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
-    one = "The head is tied to the token embedding: one tensor, frozen or trained together."
-    tied = one if is_tied(base) else "The head has weights of its own."
+    tied = "The head is tied to the token embedding: one tensor, frozen or trained together."
+    tied = tied if parts.is_tied(base) else "The head has weights of its own."
     return StrategyReport(strategy, model, *totals, components, tied, trainable)
 
 
 def component_of(model: nn.Module) -> dict[int, str]:
     """From the identity of each weight that is no adapter's to the component that it belongs to."""
     head = model.get_output_embeddings()
-    parts = [] if head is None else [("head", head)]
-    parts += [(f"block {number}", block) for number, block in enumerate(find_blocks(model))]
-    parts += [("embedding", module) for module in model.modules() if isinstance(module, nn.Embedding)]
+    places = [] if head is None else [("head", head)]
+    places += [(f"block {number}", block) for number, block in enumerate(parts.find_blocks(model))]
+    places += [("embedding", module) for module in model.modules() if isinstance(module, nn.Embedding)]
     owners = dict.fromkeys(map(id, model.parameters()), "final norm and others")
-    for name, part in parts:  # a head that is tied to the embedding belongs to that
-        owners |= dict.fromkeys(map(id, part.parameters()), name)
-    owners |= dict.fromkeys(map(id, class_head(model)), "head")
-    added = adapter_names(model)
+    for name, place in places:  # a head that is tied to the embedding belongs to that
+        owners |= dict.fromkeys(map(id, place.parameters()), name)
+    owners |= dict.fromkeys(map(id, parts.class_head(model)), "head")
+    added = parts.adapter_names(model)
     for name, parameter in model.named_parameters():
         if name in added and owners[id(parameter)] != "head":
             del owners[id(parameter)]
@@ -110,26 +98,26 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         What is trainable now, or will be in the course of the training; `report.model` is what to train from here on.
     """
     check_strategy(strategy, options)
-    if added := adapter_names(model):
+    if added := parts.adapter_names(model):
         _refuse_another_adapter(model, added, strategy, options)
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
-    if FAMILIES[strategy] in ("classic", "in time") and in_four_bits(model):
+    if FAMILIES[strategy] in ("classic", "in time") and parts.in_four_bits(model):
         raise ValueError(f"{strategy} trains weights that are here packed in 4 bits: choose lora or qlora")
     model.requires_grad_(False)
     adapted, groups = _selected(model, strategy, options)
-    originals = filter(None, map(original_module_of, adapted.modules()))
+    originals = filter(None, map(parts.original_module_of, adapted.modules()))
     replaced = {id(parameter) for module in originals for parameter in module.parameters()}
-    for parameter in class_head(adapted):  # nothing has made it yet, so every strategy trains it, or peft's copy of it
+    for parameter in parts.class_head(adapted):  # it is new: every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
     report = replace(describe(adapted, strategy), groups=groups)
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
-    trained_groups(adapted, groups)  # refuses groups that cannot be trained as they say
+    parts.trained_groups(adapted, groups)  # refuses groups that cannot be trained as they say
     if strategy != "full" and report.trainable_values == report.total_values and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
-    if not adapter_names(adapted):
+    if not parts.adapter_names(adapted):
         return report
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
     return replace(report, doubts=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
@@ -137,23 +125,17 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
 
 def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
     """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made."""
-    not_frozen = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
+    trains = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
     config = getattr(model, "peft_config", {}).get("default")
-    if not not_frozen or config is None or config.peft_type != "LORA":
-        raise ValueError(
-            f"{strategy}: this model holds an adapter already: load it with adapter='merge', or to train it on with "
-            "adapter='continue'"
-        )
+    if not trains or config is None or config.peft_type != "LORA":
+        raise ValueError(f"{strategy}: this model holds an adapter: load it with adapter='merge' or adapter='continue'")
     made_by = "dora" if config.use_dora else "rslora" if config.use_rslora else "lora"
-    if in_four_bits(model):
+    if parts.in_four_bits(model):
         made_by = "qlora"
     elif str(config.init_lora_weights).startswith("pissa"):
         made_by = "pissa"
     if strategy != made_by or options:
-        raise ValueError(
-            f"{strategy}: the adapter counts as trained with {made_by}: continue it with that, without options, or "
-            "merge it"
-        )
+        raise ValueError(f"{strategy}: the adapter counts as trained with {made_by}: continue it so, without options")
 
 
 def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
@@ -170,23 +152,23 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tu
     adapted = model if adapted is None else adapted
     if not isinstance(adapted, nn.Module):
         raise ValueError(f"{strategy} returned a {type(adapted).__name__}: expected the model or nothing")
-    if adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
+    if parts.adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
         raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
     return adapted, tuple(groups)
 
 
 def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
     """Sentences about matrices of the blocks, often those of experts, that are not adapted or not packed in 4 bits."""
-    blocks, names = find_blocks(adapted.get_base_model()), adapter_names(adapted)
+    blocks, names = parts.find_blocks(adapted.get_base_model()), parts.adapter_names(adapted)
     added = {id(p) for name, p in adapted.named_parameters() if name in names}
     weights = {name: p for name, p in blocks.named_parameters() if id(p) not in added}
     matrices = {name: p for name, p in weights.items() if p.dim() > 1}
     total, doubts = sum(map(logical_size, weights.values())), []
     whole = {name: p.numel() for name, p in matrices.items() if logical_size(p) == p.numel()}
-    if in_four_bits(adapted) and whole:
+    if parts.in_four_bits(adapted) and whole:
         share = f"{sum(whole.values()) / total:.0%} of the blocks' values"
         doubts.append(f"{share} are not packed in 4 bits ({max(whole, key=whole.get)}, …)")
-    wrapped = [module for module in blocks.modules() if original_module_of(module) is not None]
+    wrapped = [module for module in blocks.modules() if parts.original_module_of(module) is not None]
     within = {id(parameter) for module in wrapped for parameter in module.parameters()}
     beside = {name: logical_size(p) for name, p in matrices.items() if id(p) not in within}
     if everywhere and beside and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
@@ -199,15 +181,16 @@ def _without_influence(model: nn.Module, strategy: str) -> list[str]:
     """A sentence where the logits of some tokens do not depend on a part of the adapter; refused, if on nothing."""
     if next(model.parameters()).is_meta:
         return []
-    kind, names, head = type(base_model(model)).__name__, adapter_names(model), set(map(id, class_head(model)))
+    kind, names = type(parts.base_model(model)).__name__, parts.adapter_names(model)
+    head = set(map(id, parts.class_head(model)))
     added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
     config, device = model.config.get_text_config(), next(model.parameters()).device
-    length = min(PROBE, longest_input(model) or PROBE)
+    length = min(PROBE, parts.longest_input(model) or PROBE)
     ids = torch.arange(length + 1) % config.vocab_size
     if config.pad_token_id is not None:
         ids = ids[ids != config.pad_token_id]
     try:
-        with evaluation_mode(model), torch.enable_grad():
+        with parts.evaluation_mode(model), torch.enable_grad():
             output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
             reached = [None] * len(added)
             if output.requires_grad:
@@ -218,12 +201,8 @@ def _without_influence(model: nn.Module, strategy: str) -> list[str]:
         reason = " ".join(str(error).split())
         raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
     left = [name for name, gradient in zip(added, reached, strict=True) if gradient is None]
-    if not left:
-        return []
-    if len(left) == len(added):
+    if left and len(left) == len(added):
         raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
     values = sum(added[name].numel() for name in left)
-    return [
-        f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values), {min(left)} among them, "
-        "took no part in a pass over a few tokens"
-    ]
+    size = f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values)"
+    return [f"{size}, {min(left)} among them, took no part in a pass over a few tokens"] if left else []

@@ -152,7 +152,7 @@ def test_a_trained_adapter_is_saved_loaded_and_merged(name, tmp_path, tiny, fold
 @pytest.mark.parametrize(
     ("name", "another", "said"),
     [
-        ("dora", "lora", "lora: the adapter counts as trained with dora: continue it with that"),
+        ("dora", "lora", "lora: the adapter counts as trained with dora: continue it so"),
         ("lora_fa", "lora_fa", "lora_fa: the adapter counts as trained with lora"),
     ],
 )
