@@ -37,7 +37,7 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
 
 
 def restore_linear_layers(blocks: nn.ModuleList) -> None:
-    """Put ordinary linear layers in the place of 4-bit ones, with the weights that these compute with."""
+    """Put linear layers in place of 4-bit ones, with the weights that these compute with."""
     for name, old in list(blocks.named_modules()):
         if getattr(old, "quant_state", None) is not None:
             new = nn.Linear(old.in_features, old.out_features, bias=False, device="meta")
@@ -70,7 +70,6 @@ def logical_size(parameter: nn.Parameter) -> int:
 
 
 def dequantized(parameter: nn.Parameter) -> torch.Tensor:
-    """The weights that are really computed with."""
     state = getattr(parameter, "quant_state", None)
     return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
 

@@ -42,7 +42,6 @@ class Examples:
         return Examples(self.tokens.to(device), self.labels.to(device), self.mask.to(device))
 
     def columns(self, end: int) -> "Examples":
-        """The same rows up to a column; classes stay."""
         labels = self.labels if self.classifies else self.labels[:, :end]
         return replace(self, tokens=self.tokens[:, :end], labels=labels, mask=self.mask[:, :end])
 
@@ -55,7 +54,6 @@ Batch = torch.Tensor | Examples  # token ids of which all count, shape (blocks, 
 
 
 def as_examples(batch: Batch) -> Examples:
-    """Blocks of running text as examples in which every token counts."""
     if isinstance(batch, Examples):
         return batch
     return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))

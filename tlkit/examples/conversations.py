@@ -128,7 +128,6 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
 
 
 def _messages(row: dict) -> list[dict]:
-    """The messages of a row in any of the formats."""
     formats = [keys for keys in FORMATS if any(key in row for key in keys)]
     if len(formats) != 1:
         choices = "; ".join(" and ".join(map(repr, keys)) for keys in FORMATS)
@@ -268,7 +267,6 @@ def template_of(tokenizer) -> str:
 
 
 def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
-    """The tokens that a model is shown before it answers messages."""
     return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
 
 

@@ -14,8 +14,6 @@ from tlkit.settings import DATA
 
 @dataclass(frozen=True)
 class Labelled:
-    """A text and the name of its class."""
-
     text: str
     label: str
 

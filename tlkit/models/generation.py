@@ -14,17 +14,15 @@ from tlkit.models.parts import base_model, evaluation_mode, largest_change, lear
 
 # Without these, the generation settings of some published models would make the "likeliest" token another one.
 GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size": 0}
-# What architectures raise that have no place for a mask of their caller or for positions.
+# What architectures raise that have no place for a mask or for positions.
 NO_PLACE = (RuntimeError, ValueError, TypeError, IndexError, AttributeError, KeyError)
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What was written behind a prompt."""
-
     text: str
     tokens: int  # the end token among them
-    ended: bool  # whether the model wrote an end token; otherwise the limit of new tokens stopped it
+    ended: bool  # by an end token, and not by the limit of new tokens
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
@@ -91,7 +89,6 @@ def continue_tokens(
 
 
 def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
-    """What stands behind the prompt, up to the first end token."""
     end = next((place + 1 for place in range(begin, len(row)) if row[place] in ends), None)
     prompt, whole, alone = (
         tokenizer.decode(ids, skip_special_tokens=True) for ids in (row[:begin], row[:end], row[begin:end])

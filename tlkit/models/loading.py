@@ -21,8 +21,8 @@ from tlkit.quantization import four_bit_config, logical_size, quantize_linear_la
 
 # How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
 LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
-CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}  # wanted from the hub
-# Masks and position tables that earlier versions of transformers kept in the file; computed anew, never learned.
+CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}
+# Masks and position tables that earlier versions of transformers kept in the file.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 PROBE = 40  # tokens of the text in which the future is looked for
@@ -120,7 +120,7 @@ def _auto_class(classes: int | None) -> type:
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
     """Put the adapter of a folder into its base model, loaded from `base`; `way` is `adapter` of `load_model`."""
     with one_line_errors(name):
-        # An adapter fits any weights of the right shape, and computes nonsense with all but those it was trained on.
+        # An adapter fits any weights of the right shape, and computes nonsense with others than its own.
         notes = folder / BASE
         trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
         if trained_on and trained_on != weights_sha256(base):
@@ -146,9 +146,9 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
             loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model") from error
-    # A prompt has a name of its own in the file; peft puts it in place first, and finds no place for the name then.
+    # A prompt has a name of its own in the file, for which peft finds no place once it is put in place.
     unexpected = [key for key in loading.unexpected_keys if key != "prompt_embeddings"]
-    # Some tensors are shared: those that are in the file by another name are there.
+    # Of shared tensors, one name is in the file.
     tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
     there = {id(tensor) for key, tensor in tensors.items() if key not in absent}
     missing = [key for key in absent if id(tensors.get(key)) not in there]
@@ -186,7 +186,6 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
 
 
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
-    """Refuse a tokenizer that cannot read, or has more tokens than the model."""
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):

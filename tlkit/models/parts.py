@@ -1,4 +1,4 @@
-"""What a transformers model is made of, with or without an adapter of peft; how much it reads, and a look at it."""
+"""What a transformers model is made of, with or without an adapter of peft, and a look at it."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -13,12 +13,10 @@ from tlkit.settings import Plan
 
 
 def base_model(model: nn.Module) -> nn.Module:
-    """The transformers model within peft's wrapper, where there is one."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def classifies(model: nn.Module) -> bool:
-    """Whether a model puts a text into a class, instead of going on with it."""
     return type(base_model(model)).__name__.endswith("ForSequenceClassification")
 
 
@@ -57,7 +55,6 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
 
 
 def is_tied(model: nn.Module) -> bool:
-    """Whether the head is the token embedding, used a second time."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight
 
@@ -128,26 +125,25 @@ evaluation_mode = partial(mode, training=False)
 
 @torch.no_grad()
 def logits_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
-    """Logits in fp32, without dropout."""
     with evaluation_mode(model):
         return model(input_ids=ids, use_cache=False).logits.float()
 
 
 def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
-    """How far any logit moved, in standard deviations of the logits before."""
+    """How far any logit moved, in standard deviations of all."""
     change = torch.where(before == after, 0.0, before - after).abs().max()
     return float(change / before[before.isfinite()].std()) if change else 0.0
 
 
 def rounding(model: nn.Module) -> float:
-    """The largest change of a logit that another order of sums explains, in standard deviations of all logits."""
+    """The largest change of a logit that another order of sums explains, in standard deviations of all."""
     # A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
     precision = torch.finfo(model.dtype).eps
     return 1e-4 if precision < 1e-4 else precision**0.5
 
 
 def adapter_names(model: nn.Module) -> frozenset[str]:
-    """The names of the parameters that peft has added, by whatever method: all that is beside the modules it wraps."""
+    """The names of the parameters that peft has added: all that is beside the modules it wraps."""
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
         if (wrapped := original_module_of(module)) is not None:
@@ -178,7 +174,7 @@ def learns_prefix(model: nn.Module) -> bool:
 
 
 def refuse_plan(model: nn.Module, plan: Plan) -> None:
-    """Refuse a way to carry out a step in which an adapter would be left out."""
+    """Refuse a step in which an adapter would be left out."""
     if plan.chunked_loss and learns_prompt(model):
         raise ValueError("chunked_loss leaves out a prompt or prefix that was learned: expected a plan without")
     if plan.activation_checkpointing and learns_prefix(model):

@@ -15,8 +15,6 @@ PROBE = 64  # tokens: of fewer, not every expert gets one
 
 
 class Component(NamedTuple):
-    """A part of a model, in values and in tensors."""
-
     trainable_values: int = 0
     total_values: int = 0
     trainable_tensors: int = 0
