@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 BLOCK = 64  # weights that share a scale; the scales are quantised again, in blocks of 256
 
 
-def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) -> None:
+def quantize_linear_layers(blocks: nn.ModuleList) -> None:
     """Put 4-bit layers in place of all linear ones of the blocks. Source: Dettmers et al. 2023, QLoRA."""
     bitsandbytes = _bitsandbytes()
     linear = [(name, module) for name, module in blocks.named_modules() if isinstance(module, nn.Linear)]
@@ -21,14 +21,11 @@ def quantize_linear_layers(blocks: nn.ModuleList, compute_dtype: torch.dtype) ->
         if isinstance(old, bitsandbytes.nn.Linear4bit):
             continue
         new = bitsandbytes.nn.Linear4bit(
-            old.in_features, old.out_features, bias=False, compute_dtype=compute_dtype, quant_type="nf4", device="meta"
+            old.in_features, old.out_features, False, old.weight.dtype, quant_type="nf4", device="meta"
         )
-        packed, state = bitsandbytes.functional.quantize_4bit(
-            old.weight.data, blocksize=BLOCK, compress_statistics=True, quant_type="nf4"
-        )
-        new.weight = bitsandbytes.nn.Params4bit(
-            packed, quant_state=state, blocksize=BLOCK, quant_type="nf4", bnb_quantized=True, module=new
-        )
+        form = {"blocksize": BLOCK, "quant_type": "nf4"}
+        packed, state = bitsandbytes.functional.quantize_4bit(old.weight.data, compress_statistics=True, **form)
+        new.weight = bitsandbytes.nn.Params4bit(packed, quant_state=state, bnb_quantized=True, module=new, **form)
         new.bias, new.quant_state = old.bias, state
         # On processors with AVX512-BF16 an evaluation would repack the weights for inference, for good: the next
         # training would send no gradient through them.

@@ -134,7 +134,7 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
         if way == "merge" and config.is_prompt_learning:
             raise ValueError(f"its adapter ({kind}) stands before the text, is part of no weight and cannot be merged")
         if quantized:
-            quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
+            quantize_linear_layers(find_blocks(model))
             if way == "merge":
                 restore_linear_layers(find_blocks(model))
             else:
@@ -226,10 +226,8 @@ def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[s
     if stored is None:
         return classes
     if set(stored) != set(classes):
-        raise ValueError(
-            f"model {chosen_model(name)!r} tells apart {', '.join(stored)}, and the text has {', '.join(classes)}: "
-            "expected the same classes"
-        )
+        here, there = ", ".join(classes), ", ".join(stored)
+        raise ValueError(f"model {chosen_model(name)!r} tells apart {there}, and the text has {here}")
     return stored
 
 

@@ -1,4 +1,4 @@
-"""Where models are: presets, folders, the hub and this machine's cache; and what an adapter names as its base."""
+"""Where models are: presets, folders, the hub, this machine's cache, and what an adapter names as its base."""
 
 import json
 import os
@@ -85,7 +85,7 @@ def package_folder(name: str) -> Path:
 
 
 def source_of(name: str) -> str:
-    """The folder or hub id that a name stands for: of a preset the model of its package, where that was fetched."""
+    """The folder or hub id that a name stands for; of a preset that of its package, where that was fetched."""
     if name not in PRESETS:
         return name
     packaged = PRESETS[name].package and package_folder(name)
@@ -93,7 +93,7 @@ def source_of(name: str) -> str:
 
 
 def fetched_folder(name: str) -> Path | None:
-    """The folder of a preset, a hub id or a folder that is on this machine; None where it is not. Asks no network."""
+    """The folder of a model that is on this machine; None where it is not. Asks no network."""
     source = source_of(name)
     try:
         folder = Path(source if Path(source).is_dir() else snapshot_download(source, local_files_only=True))

@@ -1,4 +1,4 @@
-"""The strategies: those that train a model's own weights, and those of peft, which train few new ones beside them."""
+"""The strategies: those that train a model's own weights, and those of peft, which train new ones beside them."""
 
 import warnings
 from functools import partial
@@ -12,7 +12,7 @@ from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import Groups, strategy
 
-ALL = "all-linear"  # layers but the head; what `targets` (names of layers) is where it is left out
+ALL = "all-linear"  # layers but the head: `targets`, where no names of layers are given
 LORA = {"r": 8, "alpha": 16, "dropout": 0.0, "targets": None}
 # How peft calls an option that has another name here.
 PEFT_NAMES = {
@@ -155,7 +155,7 @@ def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
         settings["target_modules"] = settings["target_modules"] or ALL
     task = "SEQ_CLS" if classifies(model) else "CAUSAL_LM"
     try:
-        with warnings.catch_warnings():  # of norms of classes that peft does not know by name, and copies all the same
+        with warnings.catch_warnings():  # of norms that peft does not know by name, and copies all the same
             warnings.filterwarnings("ignore", message="Unsupported layer type")
             adapted = peft.get_peft_model(model, make(task_type=task, **settings, **method.settings))
     except torch.OutOfMemoryError:
@@ -165,7 +165,7 @@ def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
         if "`target_modules`" in reason and method.config is peft.IA3Config:
             reason = "its table of layers has no entry for this architecture"
         raise ValueError(f"peft cannot adapt {type(model).__name__} by this method: {reason}") from error
-    adapted.peft_config["default"].base_model_name_or_path = None  # said when it is saved; till then peft asks the hub
+    adapted.peft_config["default"].base_model_name_or_path = None  # or peft asks the hub
     return adapted
 
 
@@ -176,16 +176,15 @@ for _name, _method in METHODS.items():
 @strategy("qlora", "peft", LORA)
 def qlora(model: nn.Module, **options: object) -> nn.Module:
     """LoRA beside linear layers that are kept in 4 bits. Source: Dettmers et al. 2023, QLoRA."""
-    quantize_linear_layers(find_blocks(model), compute_dtype=model.dtype)
-    model.is_loaded_in_4bit = True  # peft asks, and then makes the adapters that go with 4-bit layers
+    quantize_linear_layers(find_blocks(model))
+    model.is_loaded_in_4bit = True  # which peft asks for
     return adapt(METHODS["lora"], model, **options)
 
 
 @strategy("pissa", "peft", PISSA := LORA | {"alpha": 8})
 def pissa(model: nn.Module, **options: object) -> nn.Module:
     """LoRA that starts as the weight's largest singular parts, taken out of it. Source: Meng et al. 2024, PiSSA."""
-    # A model on paper has no singular values; shapes are all that anybody asks of it.
-    on_paper = next(model.parameters()).is_meta
+    on_paper = next(model.parameters()).is_meta  # without singular values
     adapted = adapt(Method(peft.LoraConfig, PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
     if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
         raise ValueError("peft cannot adapt experts by this method: they are no layers of their own")

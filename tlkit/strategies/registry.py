@@ -92,9 +92,8 @@ def load_plugin(path: str | Path | None) -> list[str]:
     """Run a file of Python; the names of the strategies that it defines. It can do anything that a program can."""
     if path is None:
         return []
-    before = dict(STRATEGIES)
+    source, before = Path(path).read_bytes(), dict(STRATEGIES)
     try:
-        source = Path(path).read_bytes()
         runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
         raise ValueError(f"{path}{line_in(error)}: {type(error).__name__}: {error}") from error
@@ -118,5 +117,5 @@ def sha256_of_own(name: str) -> str | None:
 
 def line_in(error: BaseException) -> str:
     """The line of the called code, which is one call below the one that caught the error; nothing if it never ran."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "runpy" not in frame.filename]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if "<frozen" not in frame.filename]
     return f", line {frames[0].lineno}" if frames else ""
