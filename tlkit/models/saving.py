@@ -89,9 +89,8 @@ def stored_classes(folder: Path) -> tuple[str, ...] | None:
     """The classes that a model or adapter tells apart, in the order of their numbers; None without names."""
     if (folder / CLASSES).is_file():
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
-    if not (folder / "config.json").is_file():
-        return None
-    return _named_classes(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    config = folder / "config.json"
+    return _named_classes(json.loads(config.read_text(encoding="utf-8"))) if config.is_file() else None
 
 
 def _named_classes(config: dict) -> tuple[str, ...] | None:
