@@ -81,7 +81,7 @@ class Bench:
 
     def config(self, strategy, epochs=1):
         """What the checks train towards, at the rate that is recorded for a strategy."""
-        rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny")).items()}
+        rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny"))[0].items()}
         return TrainingConfig(rates.get(strategy, UNKNOWN_RATE), epochs=epochs, batch_size=ROWS)
 
     def run(self, model, config, plan=None, device=None) -> Run:

@@ -7,7 +7,7 @@ assert biases == 8 * (192 + 96 + 96) == 3_072
 assert round(100 * biases / 4_036_800, 2) == 0.08
 having = {name.split(".")[-2] for name, _ in new_model().named_parameters() if name.endswith("bias")}
 assert having == {"q_proj", "k_proj", "v_proj"}
-rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny")).items()}
+rates = {name: rate.value for name, rate in best_rates(recorded_rates("tiny"))[0].items()}
 assert rates["bitfit"] == 0.05
 assert rates["ia3"] == rates["vera"] == 0.1 and rates["lora"] == rates["dora"] == 0.01
 

@@ -15,7 +15,7 @@ from tlkit.devices import probe
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import Experiment, allowed, load_experiment, now, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
-from tlkit.evidence.learning_rates import LearningRate, find_rates, read_rates
+from tlkit.evidence.learning_rates import LearningRate, checked_rates, find_rates
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
 from tlkit.evidence.tasks import TASKS
 from tlkit.fitting.fallback import FallbackLog
@@ -24,31 +24,20 @@ from tlkit.memory import parse_size
 from tlkit.names import CONTROL, ZERO_SHOT
 from tlkit.options import check
 from tlkit.settings import Profile
-from tlkit.strategies import STRATEGIES, StrategyReport, load_plugin, sha256_of_own, strategies_named
-from tlkit.training import TrainingResult
+from tlkit.strategies import STRATEGIES, check_strategy, load_plugin, sha256_of_own, strategies_named
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison has found.
+    """What a comparison has found."""
 
-    Attributes:
-        table: a row for each strategy; where the model's architecture does not allow one, `reason` says why.
-        runs: a row for each strategy and seed.
-        documents: a row for each strategy, seed and test document, with its nats and tokens.
-        pairs: a row for each two strategies, with the difference of their perplexities; see `compare_pairs`.
-        attempts: a row for each try of a run with fallback; empty without.
-        failures: from what could not run to its traceback: nothing is silently missing.
-        provenance: everything that the numbers depend on.
-    """
-
-    table: pd.DataFrame
-    runs: pd.DataFrame
-    documents: pd.DataFrame
-    pairs: pd.DataFrame
-    attempts: pd.DataFrame
-    failures: dict[str, str]
-    provenance: dict[str, object]
+    table: pd.DataFrame  # a row for each strategy; where the model's architecture does not allow one, `reason` says why
+    runs: pd.DataFrame  # a row for each strategy and seed
+    documents: pd.DataFrame  # a row for each strategy, seed and test document, with its nats and tokens
+    pairs: pd.DataFrame  # see `compare_pairs`
+    attempts: pd.DataFrame  # a row for each try of a run with fallback
+    failures: dict[str, str]  # from what could not run to its traceback
+    provenance: dict[str, object]  # everything that the numbers depend on
 
 
 def compare(
@@ -62,10 +51,9 @@ def compare(
 ) -> Comparison:
     """Adapt a model by each strategy, once for every seed, and measure what each gained and forgot.
 
-    Every run starts from a freshly loaded model; seeds change the order of the batches and the adapters' initial
-    values. Full fine-tuning of random weights, once, is the control, no training at all the baseline. Learning rates
-    that are neither given nor recorded for the model are searched for first, in a short sweep on validation text; only
-    strategies with tuned rates are ranked.
+    Seeds change the order of the batches and the adapters' initial values. Full fine-tuning of random weights, once, is
+    the control, no training at all the baseline. Learning rates that are neither given nor recorded for the model are
+    searched for first, in a short sweep on validation text; only strategies with tuned rates are ranked.
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
@@ -76,10 +64,6 @@ def compare(
             processes with one folder share the runs, and each returns the whole comparison. Default: nothing is
             written.
         progress: whether to show run k of n, its steps and the time left.
-
-    Raises:
-        ValueError: for settings that cannot be compared, or that are not those of the runs in `output`, before any
-            training.
     """
     settings = settings or ComparisonSettings()
     load_plugin(settings.plugin)
@@ -91,7 +75,7 @@ def compare(
         against=settings.against or ("full" if "full" in strategies else next(iter(strategies), "")),
     )
     _refuse(strategies, settings)
-    given = read_rates(settings.learning_rates) if settings.learning_rates else {}
+    given = checked_rates(settings.learning_rates)
     experiment, base = load_experiment(model, profile, settings)
     strategies, impossible = allowed(asked, base.model.config, experiment.data.class_count)
     if settings.against in impossible:
@@ -103,45 +87,32 @@ def compare(
         before, documents = experiment.measure(base.model, "test", probe("cpu"), progress=part)
     untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": documents, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
-    rates, reasons = find_rates(experiment, [*strategies, CONTROL], given, kept, progress)
-    planned = {f"{name}, seed {seed}": (name, seed) for name in strategies for seed in range(settings.seeds)}
-    planned[f"{CONTROL}, seed 0"] = (CONTROL, 0)
-    runs = {
-        name: partial(_outcome, experiment, strategy, seed, rates[strategy].value, before)
-        for name, (strategy, seed) in planned.items()
-        if strategy in rates
+    rates, failures = find_rates(experiment, [*strategies, CONTROL], given, kept, progress)
+    runs = {  # the rate is part of the name: at another one it is another run
+        f"{name} at {rates[name].value}, seed {seed}": partial(
+            _outcome, experiment, name, seed, rates[name].value, before
+        )
+        for name in (*strategies, CONTROL)
+        if name in rates
+        for seed in range(1 if name == CONTROL else settings.seeds)
     }
-    _refuse_other_rates(finished, runs, rates)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
-    failures = {name: reasons[strategy] for name, (strategy, _) in planned.items() if strategy in reasons}
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
     return _collected(experiment, [untouched, *outcomes.values()], rates, texts, impossible, failures)
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
     """Before any work, what cannot be compared."""
-    unknown = [name for name in strategies if name not in STRATEGIES]
-    if unknown or not strategies:
-        raise ValueError(f"strategies {unknown or strategies}: expected some of {', '.join(STRATEGIES)}")
     check(settings)
+    for name in strategies:
+        check_strategy(name, {})
     if settings.against not in strategies:
         raise ValueError(f"against={settings.against!r}: expected one of those compared, {', '.join(strategies)}")
     if settings.tune and settings.learning_rates:
         raise ValueError("learning rates that are given are not searched for: expected either of the two")
     if settings.device_memory:
         parse_size(settings.device_memory)
-
-
-def _refuse_other_rates(finished: dict[str, dict], runs: Iterable[str], rates: dict[str, LearningRate]) -> None:
-    """A run that is finished is used again only at the rate of today."""
-    for name in runs:
-        row = finished.get(name, {}).get("row")
-        if row and row["learning_rate"] != rates[row["strategy"]].value:
-            raise ValueError(
-                f"{name} is in the output folder, trained at a learning rate of {row['learning_rate']:g}, which is now "
-                f"{rates[row['strategy']].value:g}: name another output folder, or choose the rate of before"
-            )
 
 
 def _outcome(
@@ -152,7 +123,20 @@ def _outcome(
     config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
         report, result, figures, rows = run_strategy(experiment, strategy, config, "test", log=log, progress=progress)
-        outcome |= {"documents": rows, "row": _row(strategy, seed, before, figures, report, rate, result)}
+        outcome["documents"] = rows
+        outcome["row"] = _row(
+            strategy,
+            seed,
+            before,
+            figures,
+            learning_rate=rate,
+            trainable_values=report.trainable_values,
+            trainable_percent=report.percent,
+            seconds=result.seconds,
+            tokens_per_second=result.tokens / result.seconds,
+            samples_per_second=result.history.samples.sum() / result.seconds,
+            peak_memory_mb=result.peak_memory / 1e6,
+        )
         computed_in = {attempt.precision for attempt in log.attempts if attempt.steps_done}
         changed = [f"computed in {' and '.join(sorted(computed_in))}, for want of memory"]
         outcome["doubts"] = [*report.doubts, *(changed if computed_in - {experiment.precision} else [])]
@@ -162,30 +146,24 @@ def _outcome(
 
 
 def _row(
-    strategy: str,
-    seed: int | None,
-    before: dict[str, float],
-    figures: dict[str, float],
-    report: StrategyReport | None = None,
-    rate: float = math.nan,
-    result: TrainingResult | None = None,
+    strategy: str, seed: int | None, before: dict[str, float], figures: dict[str, float], **trained: float
 ) -> dict[str, object]:
-    """The row of one run; without a report and a result, that of the model before any training."""
+    """The row of one run; without what was trained, that of the model before any training."""
     return {
         "strategy": strategy,
         "seed": seed,
-        "learning_rate": rate,
-        "trainable_values": report.trainable_values if report else 0,
-        "trainable_percent": report.percent if report else 0.0,
+        "learning_rate": math.nan,
+        "trainable_values": 0,
+        "trainable_percent": 0.0,
         "perplexity_before": before["perplexity"],
         "general_before": before["general"],
         **figures,
-        "seconds": result.seconds if result else 0.0,
-        "tokens_per_second": result.tokens / result.seconds if result else math.nan,
-        "samples_per_second": result.history.samples.sum() / result.seconds if result else math.nan,
-        "peak_memory_mb": result.peak_memory / 1e6 if result else math.nan,
+        "seconds": 0.0,
+        "tokens_per_second": math.nan,
+        "samples_per_second": math.nan,
+        "peak_memory_mb": math.nan,
         "date": now(),
-    }
+    } | trained
 
 
 def _collected(
@@ -196,7 +174,7 @@ def _collected(
     impossible: dict[str, str],
     failures: dict[str, str],
 ) -> Comparison:
-    """The tables of all runs, the first of which is the model before any training."""
+    """The tables of all runs."""
     done = [run for run in outcomes if "row" in run]
     documents, runs = _rows(done, "documents"), pd.DataFrame([run["row"] for run in done])
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
@@ -210,7 +188,7 @@ def _collected(
 
 
 def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
-    """The rows that each run has noted, under its strategy and seed; columns are of a table without any."""
+    """The rows that each run has noted, under its strategy and seed; `columns` are those of an empty table."""
     tables = []
     for run in outcomes:
         table = pd.DataFrame(run.get(of, []))
@@ -250,7 +228,7 @@ def summary(
 
 
 def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
-    """By strategy its difference from `against`, with the interval, whichever of the pair came first."""
+    """By strategy its difference from `against`, with the interval."""
     columns = ["difference", "low", "high"]
     first = pairs[pairs["second"] == against].set_index("first")[columns]
     second = -pairs[pairs["first"] == against].set_index("second")[["difference", "high", "low"]]
@@ -261,7 +239,7 @@ def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
 def _provenance(
     experiment: Experiment, rates: dict[str, LearningRate], texts: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
-    """All that the numbers depend on, the command that makes them again, and what is to be doubted."""
+    """What the numbers depend on, the command that makes them again, and what is to be doubted."""
     options, classes = experiment.options, experiment.data.class_count
     own = {name: digest for name, digest in texts.items() if digest}
     doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}

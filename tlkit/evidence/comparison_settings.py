@@ -1,6 +1,5 @@
 """The settings of a comparison, from which the command line makes its options."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -34,10 +33,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ComparisonSettings(DataSettings):
-    """How to compare.
-
-    What is None follows from the profile, the model or the strategies. Learning rates may also be given as a dict.
-    """
+    """How to compare; what is None follows from the profile, the model or the strategies."""
 
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
@@ -48,10 +44,10 @@ class ComparisonSettings(DataSettings):
     )
     batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
-    learning_rates: str | None = option(
-        None,
-        "such as full=1e-4,lora=1e-3, which count as not tuned, so that nothing is ranked by them; default: as "
-        "recorded for the model, else searched for first",
+    learning_rates: dict = option(
+        {},
+        "of a strategy, such as lora=1e-3; may be given several times; not tuned, so nothing is ranked by them; "
+        "default: as recorded for the model, else searched for first",
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")
@@ -64,16 +60,13 @@ class ComparisonSettings(DataSettings):
     device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
 
-    def __post_init__(self) -> None:
-        if isinstance(rates := self.learning_rates, Mapping):
-            rates = ",".join(f"{strategy}={rate}" for strategy, rate in rates.items())
-            object.__setattr__(self, "learning_rates", rates)
-
     def options(self) -> list[str]:
         """What differs from the defaults, as options of the command line."""
         words = []
         for setting in fields(self):
             value, option = getattr(self, setting.name), f"--{setting.name.replace('_', '-')}"
-            if value != setting.default:
+            if setting.name == "learning_rates":
+                words += [word for name, rate in value.items() for word in (option, f"{name}={rate}")]
+            elif value != setting.default:
                 words += [option] if value is True else [option, str(value)]
         return words

@@ -33,7 +33,7 @@ from tlkit.settings import PROFILES, Profile
 from tlkit.strategies import apply_strategy
 
 GIVEN = {"last_layers": 1e-3, "bitfit": 1e-2, CONTROL: 1e-3}
-RATES = ",".join(f"{name}={rate}" for name, rate in GIVEN.items())
+RATES = [word for name, rate in GIVEN.items() for word in ("--learning-rates", f"{name}={rate}")]
 PROFILE = Profile("test", train_passages=3, test_passages=5, epochs=1, seeds=2)
 TIMES = ["seconds", "tokens_per_second", "samples_per_second", "date"]
 RUNS = [("last_layers", 0), ("last_layers", 1), ("bitfit", 0), ("bitfit", 1), (CONTROL, 0)]
@@ -93,7 +93,7 @@ def test_a_comparison_that_was_stopped_twice_goes_on_and_ends_as_if_it_had_not_b
     keep = FinishedRuns.keep
 
     def full_disk(kept, name, outcome):
-        if name == "bitfit, seed 0":
+        if name == "bitfit at 0.01, seed 0":
             raise OSError(28, "No space left on device")
         keep(kept, name, outcome)
 
@@ -107,7 +107,7 @@ def test_a_comparison_that_was_stopped_twice_goes_on_and_ends_as_if_it_had_not_b
         patch.setattr(FinishedRuns, "keep", full_disk)
         quick(small_model, profile, tmp_path)  # more seeds are no other settings
     assert carried_out == RUNS[1:3]
-    assert {path.stem for path in (tmp_path / "runs").iterdir()} == {"last_layers, seed 0", "last_layers, seed 1"}
+    assert {path.stem for path in (tmp_path / "runs").iterdir()} == {f"last_layers at 0.001, seed {n}" for n in (0, 1)}
     carried_out.clear()
     found = quick(small_model, profile, tmp_path)
     assert carried_out == RUNS[2:] and len(list((tmp_path / "runs").iterdir())) == len(RUNS)
@@ -117,19 +117,16 @@ def test_a_comparison_that_was_stopped_twice_goes_on_and_ends_as_if_it_had_not_b
     assert found.table.set_index("strategy").seeds[[*GIVEN]].tolist() == [2, 2, 1]
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ({"stride": 16}, "stride was 64 and is now 16"),
-        ({"learning_rates": GIVEN | {"bitfit": 0.5}}, "bitfit, seed 0 is in .* rate of 0.01, which is now 0.5"),
-    ],
-)
-def test_other_settings_in_the_same_folder_are_refused_by_name(
-    finished, whole, small_model, profile, carried_out, change, said
-):
-    with pytest.raises(ValueError, match=said):
-        quick(small_model, profile, finished, **change)
+def test_other_settings_in_the_same_folder_are_refused_by_name(finished, whole, small_model, profile, carried_out):
+    with pytest.raises(ValueError, match="stride was 64 and is now 16"):
+        quick(small_model, profile, finished, stride=16)
     assert not carried_out
+
+
+def test_at_another_rate_it_is_another_run(finished, whole, small_model, profile, carried_out, tmp_path):
+    output = shutil.copytree(finished, tmp_path / "finished")
+    quick(small_model, profile, output, learning_rates=GIVEN | {"bitfit": 0.02}, seeds=1)
+    assert carried_out == [("bitfit", 0)]
 
 
 def test_processes_with_one_folder_share_the_runs_and_have_the_same_outcomes(tmp_path, monkeypatch):
@@ -165,8 +162,8 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     failing = [("last_layers", 1), ("bitfit", 0), ("bitfit", 1)]
     carried_out.faults = dict(zip(failing, faults, strict=True))
     found = quick(small_model, profile, tmp_path)
-    assert list(found.failures) == ["last_layers, seed 1", "bitfit, seed 0", "bitfit, seed 1"] and carried_out == RUNS
-    assert found.failures["last_layers, seed 1"].startswith("Traceback")
+    assert list(found.failures) == [f"{name} at {GIVEN[name]}, seed {seed}" for name, seed in failing]
+    assert carried_out == RUNS and found.failures["last_layers at 0.001, seed 1"].startswith("Traceback")
     assert list(found.table.strategy) == ["zero-shot", "last_layers", CONTROL]
     assert found.table["rank"].fillna("").eq("").all()  # no rank without a competitor
     assert len([name for name, draw in CHARTS.items() if draw(found)]) == 3
@@ -177,9 +174,8 @@ def test_a_run_that_fails_leaves_the_others_and_its_traceback(tmp_path, small_mo
     for name in ("comparison.csv", "comparison.json", "comparison.md", "comparison.html"):
         assert found.provenance["weights_sha256"] in (tmp_path / name).read_text()
     said = (tmp_path / "comparison.md").read_text()
-    assert (
-        "FAILED last_layers, seed 1: IndexError: planted fault" in said and "FAILED bitfit, seed 0: MemoryError" in said
-    )
+    assert "FAILED last_layers at 0.001, seed 1: IndexError: planted fault" in said
+    assert "FAILED bitfit at 0.01, seed 0: MemoryError" in said
     carried_out.clear()
     carried_out.faults = {}
     assert not quick(small_model, profile, tmp_path).failures and carried_out == failing
@@ -219,7 +215,7 @@ def test_what_the_architecture_does_not_allow_is_a_row_with_a_reason(
 ):
     """Where all strategies were meant; where it was named, it is refused before any work."""
     monkeypatch.setattr("tlkit.strategies.registry.CLASSIC", ("last_layers", "bitfit"))
-    command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", "--learning-rates", RATES]
+    command = ["compare", "--model", without_biases, "--profile", "test", "--seeds", "1", *RATES]
     assert main([*command, "--output", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().out
     reason = "bitfit: LlamaForCausalLM has no bias vectors"
@@ -257,7 +253,7 @@ def test_rates_recorded_for_other_text_serve_without_a_rank(monkeypatch, small_m
         record[name] = value
     monkeypatch.setattr(learning_rates, "recorded_rates", lambda *_: record)
     own, other = (
-        quick(small_model, profile, learning_rates=None, corpus=corpus).table.set_index("strategy")
+        quick(small_model, profile, learning_rates={}, corpus=corpus).table.set_index("strategy")
         for corpus in ("rust", "facts")
     )
     assert (own["rank"][["last_layers", "bitfit"]] != "").all() and other["rank"].fillna("").eq("").all()
@@ -299,7 +295,7 @@ def test_differences_are_those_of_the_pairs_in_the_direction_of_the_reference(wh
 def test_the_command_of_a_table_reproduces_it(tmp_path, capsys, small_model, profile):
     """On a model whose name is a template, an option of two words and a comment, with every setting that can differ."""
     chosen = ["--seeds", "1", "--block-size", "32", "--batch-size", "2", "--context", "48", "--stride", "24"]
-    chosen += ["--learning-rates", RATES, "--corpus", "facts"]
+    chosen += [*RATES, "--corpus", "facts"]
     command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit,last_layers", *chosen]
     assert main([*command, "--json", "--output", str(tmp_path / "first")]) == 0
     first = json.loads(capsys.readouterr().out)
@@ -323,12 +319,12 @@ def test_options_say_what_differs_from_the_defaults():
 @pytest.mark.parametrize(
     ("settings", "strategies", "said"),
     [
-        ({}, ["full", "adapter"], "strategies \\['adapter'\\]: expected some of full"),
+        ({}, ["full", "adapter"], "strategy 'adapter' is unknown: expected one of full"),
         ({"against": "lora"}, ["full"], "against='lora': expected one of those compared, full"),
         ({"block_size": 65}, ["full"], "block_size=65: .* reads at most 64 tokens"),
         ({"stride": 65}, ["full"], "stride=65: expected 1 to context=64"),
         ({"tune": True}, ["full"], "expected either of the two"),
-        ({"learning_rates": "full=fast"}, ["full"], "full=fast: expected a number above 0"),
+        ({"learning_rates": {"full": "fast"}}, ["full"], "full='fast': expected a number above 0"),
     ],
 )
 def test_what_cannot_be_compared_is_refused_before_any_training(
@@ -354,11 +350,11 @@ def test_compare_on_a_card_too_small(tmp_path, capsys, monkeypatch, small_model)
     model, reads = shutil.copytree(small_model, tmp_path / "model"), '"max_position_embeddings": '
     (model / "config.json").write_text((model / "config.json").read_text().replace(f"{reads}64", f"{reads}128"))
     wanted = ["compare", "--model", str(model), "--profile", "test", "--strategies", "bitfit", "--json"]
-    wanted += ["--device-memory", "8MiB", "--block-size", "64", "--seeds", "1", "--learning-rates", RATES]
+    wanted += ["--device-memory", "8MiB", "--block-size", "64", "--seeds", "1", *RATES]
     assert main([*wanted, "--output", str(tmp_path / "without")]) == 1
     said = capsys.readouterr()
     assert [row["strategy"] for row in json.loads(said.out)] == ["zero-shot"]
-    assert "FAILED bitfit, seed 0" in said.err and "CUDA out of memory" in said.err
+    assert "FAILED bitfit at 0.01, seed 0" in said.err and "CUDA out of memory" in said.err
     rung = "smaller micro-batch"
     smaller = LADDER[rung]
     monkeypatch.setitem(LADDER, rung, lambda plan, batch: replace(smaller(plan, batch) or plan, precision="bf16"))
@@ -381,9 +377,9 @@ def test_progress_says_which_run_of_how_many(small_model, profile, capsys, monke
         told = capsys.readouterr()
         assert told.out == ""
         assert re.search(r"the model before any training \[[\d:]+ left\], scored [\d,]+ of [\d,]+ tokens", told.err)
-        assert re.search(r"run 1 of 2, bitfit, seed 0 \[[\d:]+ left\], step 2 of 2, loss \d\.\d{3}\s", told.err)
-        assert re.search(r"run 1 of 2, bitfit, seed 0 .*, scored [\d,]+ of [\d,]+ tokens\s", told.err)
-        assert re.search(rf"run 2 of 2, {CONTROL}, seed 0 \[", told.err)
+        assert re.search(r"run 1 of 2, bitfit at 0.01, seed 0 \[[\d:]+ left\], step 2 of 2, loss \d\.\d{3}\s", told.err)
+        assert re.search(r"run 1 of 2, bitfit at 0.01, seed 0 .*, scored [\d,]+ of [\d,]+ tokens\s", told.err)
+        assert re.search(rf"run 2 of 2, {CONTROL} at 0.001, seed 0 \[", told.err)
         assert ("estimating what a step needs" in told.err) is fallback
 
 
@@ -423,12 +419,13 @@ def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
     small_model, profile, tmp_path, capsys, carried_out
 ):
     plugin, output = tmp_path / "mine.py", tmp_path / "out"
-    rates = "full=1e-3,mine=1e-2,yours=1e-2,random initialisation=1e-3"
-    command = ["compare", "--model", small_model, "--profile", "test", "--seeds", "1", "--learning-rates", rates]
+    command = ["compare", "--model", small_model, "--profile", "test", "--seeds", "1"]
+    for rate in ("full=1e-3", "mine=1e-2", "yours=1e-2", f"{CONTROL}=1e-3"):
+        command += ["--learning-rates", rate]
     command += ["--plugin", str(plugin), "--output", str(output), "--strategies"]
     plugin.write_text(OWN)
     assert main([*command, "full"]) == 0
-    kept = (output / "runs" / "full, seed 0.json").read_text()
+    kept = (output / "runs" / "full at 0.001, seed 0.json").read_text()
     assert "strategy_sha256" not in kept + (output / "comparison.json").read_text(), "ours are as they were"
     carried_out.clear()
     assert main([*command, "full,mine"]) == 0 and main([*command, "full,mine,yours"]) == 0

@@ -13,13 +13,11 @@ from tlkit.evidence.learning_rates import (
     TUNED_FOR,
     LearningRate,
     best_rates,
+    checked_rates,
     learning_rates_for,
     next_rate,
-    next_rates,
     rate_for,
-    read_rates,
     recorded_rates,
-    why_no_rate,
 )
 from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
@@ -67,20 +65,20 @@ def test_a_search_without_an_optimum_ends_after_as_many_runs_as_any_other():
         scores = searched(curve)
         assert len(scores) == BUDGET and end in scores
     rows = [("full", rate, math.inf) for rate in searched(lambda x: math.inf)]
-    assert best_rates(record_of(*rows)) == {}
-    assert "training diverged at every rate from 1e-08 to 0.1" in why_no_rate(record_of(*rows), "full")
+    rates, reasons = best_rates(record_of(*rows))
+    assert not rates and "training diverged at every rate from 1e-08 to 0.1" in reasons["full"]
 
 
 def test_the_best_rate_is_the_best_of_the_means():
     rows = [("a", 1e-3, 5.0), ("a", 1e-3, 9.0), ("a", 1e-2, 6.0), ("a", 1e-2, 6.5), ("a", 1e-1, math.inf)]
-    assert best_rates(record_of(*rows))["a"].value == 1e-2
+    assert best_rates(record_of(*rows))[0]["a"].value == 1e-2
     one_seed_diverged = [("a", 1e-3, 1.0), ("a", 1e-3, math.nan), ("a", 1e-2, 6.0), ("a", 1e-1, 7.0)]
-    assert best_rates(record_of(*one_seed_diverged))["a"].value == 1e-2
+    assert best_rates(record_of(*one_seed_diverged))[0]["a"].value == 1e-2
 
 
 def test_a_rate_at_the_edge_of_those_tried_is_not_tuned():
     rows = [("low", 1e-3, 5.0), ("low", 1e-2, 6.0), ("between", 1e-3, 6.0), ("between", 1e-2, 5.0)]
-    rates = best_rates(record_of(*rows, ("between", 1e-1, math.inf)))
+    rates, _ = best_rates(record_of(*rows, ("between", 1e-1, math.inf)))
     assert not rates["low"].tuned and "the edge of the rates that were tried" in rates["low"].source
     assert rates["between"].tuned and "edge" not in rates["between"].source
 
@@ -91,8 +89,8 @@ def test_every_strategy_of_the_bundled_model_has_an_equal_budget_and_none_its_be
     assert set(record.strategy) == {*every, CONTROL}
     assert {len(part) for _, part in record.groupby("strategy")} == {2 * BUDGET}
     assert {part.learning_rate.nunique() for _, part in record.groupby("strategy")} == {BUDGET}
-    assert all(rate.tuned for rate in best_rates(record).values())
-    assert next_rates(record.assign(error=None), (*every, CONTROL)) == {}  # nothing is open
+    rates, reasons = best_rates(record)
+    assert all(rate.tuned for rate in rates.values()) and not reasons
     assert rate_for("tiny", "full").value != rate_for("tiny", "lora").value
 
 
@@ -110,11 +108,11 @@ def test_the_record_is_of_the_bundled_model_and_corpus(here):
 
 
 def test_recorded_rates_serve_their_model_alone(here):
-    assert set(learning_rates_for("tiny", [*CLASSIC, CONTROL], here)) == {*CLASSIC, CONTROL}
-    assert learning_rates_for("smollm2-135m", CLASSIC, here) == {}
-    recorded = best_rates(recorded_rates("tiny"))["lora"].value
+    assert set(learning_rates_for("tiny", [*CLASSIC, CONTROL], here, {})) == {*CLASSIC, CONTROL}
+    assert learning_rates_for("smollm2-135m", CLASSIC, here, {}) == {}
+    recorded = best_rates(recorded_rates("tiny"))[0]["lora"].value
     assert rate_for(None, "lora").value == rate_for(PRESETS["tiny"].source, "lora").value == recorded
-    with pytest.raises(ValueError, match="no learning rate was tried for adapter"):
+    with pytest.raises(ValueError, match="no learning rate is recorded for adapter on tiny"):
         rate_for("tiny", "adapter")
     for model in ("smollm2-135m", "HuggingFaceTB/SmolLM2-135M", "some/folder"):
         with pytest.raises(ValueError, match=rf"no learning rates are recorded for {model}: .*compare --model"):
@@ -131,7 +129,7 @@ def test_recorded_rates_serve_their_model_alone(here):
     ],
 )
 def test_a_source_says_where_the_rate_was_tuned_and_what_is_different_here(here, setting, tuned, said):
-    rate = learning_rates_for("tiny", ["lora"], here | setting)["lora"]
+    rate = learning_rates_for("tiny", ["lora"], here | setting, {})["lora"]
     whole = "recorded for tiny (ci profile, 2026-11-22)" + (f"; here: {said}" if said else "")
     assert rate == LearningRate(rate_for("tiny", "lora").value, whole, tuned, runs=16)
 
@@ -141,8 +139,8 @@ def test_the_longest_example_of_a_run_does_not_decide_whether_its_rate_is_tuned(
     record = recorded_rates("tiny", task)
     same = {name: record[name].iloc[0] for name in TUNED_FOR} | {"task": task, "profile": record.profile.iloc[0]}
     shorter = same | {"block_size": same["block_size"] - 7}
-    assert learning_rates_for("tiny", ["lora"], here | shorter)["lora"].tuned
-    other = learning_rates_for("tiny", ["lora"], here | shorter | {"batch_size": 64})["lora"]
+    assert learning_rates_for("tiny", ["lora"], here | shorter, {})["lora"].tuned
+    other = learning_rates_for("tiny", ["lora"], here | shorter | {"batch_size": 64}, {})["lora"]
     assert not other.tuned and other.source.endswith("; here: batches of 64")
 
 
@@ -152,20 +150,15 @@ def test_given_rates_go_before_recorded_ones_and_are_not_tuned(here):
     assert rates["full"].tuned and rates["full"].source.startswith("recorded for tiny")
 
 
-def test_rates_are_read_as_a_command_line_gives_them():
-    assert read_rates("full=1e-4,lora=0.001") == {"full": 1e-4, "lora": 1e-3}
-    assert ComparisonSettings(learning_rates={"full": 1e-4, "lora": 1e-3}).learning_rates == "full=0.0001,lora=0.001"
-
-
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("full=0", "full=0: expected a number above 0"),
-        ("full=1e-4,lora", "lora=: expected a number above 0"),
-        ("adapter=1e-4", "strategy 'adapter' is unknown: expected some of full, "),
-        ("rates.csv", "strategy 'rates.csv' is unknown"),
+        ({"full": 0}, "learning rate of full=0: expected a number above 0"),
+        ({"full": "1e-4", "lora": None}, "learning rate of lora=None: expected a number above 0"),
+        ({"adapter": 1e-4}, "learning rate of 'adapter': expected one of full, "),
     ],
 )
-def test_bad_rates_are_refused(given, said):
+def test_rates_are_numbers_of_strategies(given, said):
+    assert checked_rates({"full": "1e-4", CONTROL: 1e-3}) == {"full": 1e-4, CONTROL: 1e-3}
     with pytest.raises(ValueError, match=said):
-        read_rates(given)
+        checked_rates(given)
