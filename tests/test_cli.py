@@ -31,7 +31,7 @@ WORK = (
     "tlkit.commands.models.bring",
     "tlkit.commands.models.estimate_memory",
     "tlkit.commands.models.apply_strategy",
-    "tlkit.commands.evidence.estimate_memory",
+    "tlkit.commands.evidence.settings_of_tier",
 )
 NEEDED = {
     "fetch": ["tiny"],

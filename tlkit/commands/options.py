@@ -153,7 +153,6 @@ class AuditOptions:
     items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
     name: str | None = option(None, "the column of the rows' names; default: the first")
     percent: bool = option(False, "the shares are percentages, from 0 to 100")
-    lower_is_better: bool = option(False, "of the metric")
 
 
 # By name: the file that carries a command out, in a function of that name, and what this takes, of which the first

@@ -1,7 +1,4 @@
-"""What a published table can show: which of its rows can be told apart, by the sampling of test items alone.
-
-What the number of items leaves open (the pairs' covariance, the luck of training) is said in `Audit.assumptions`.
-"""
+"""What a published table can show: which of its rows can be told apart, by the sampling of test items alone."""
 
 import csv
 import math
@@ -18,17 +15,15 @@ from tlkit.files import read_text
 
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
-POWER = 0.8  # how often a difference that is there should be found, as is usual in planning
+POWER = 0.8  # how often a difference that is there should be found
 FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
 ASSUMED = (
     "The items are independent of each other; where they come in groups, all intervals are too narrow.",
-    "Each item was right or wrong, so means of something finer, such as F1, cannot be judged in this way.",
-    "Who answered which item is not known, so the covariance of a pair is taken as zero. This is cautious: answers "
-    "nearly always correlate positively, which makes the true error smaller.",
-    "Each row is one trained model. The table says nothing of other seeds, so a separated pair is two models that "
-    "differ on items like these, and not yet two methods.",
+    "Each item was right or wrong; means of something finer, such as F1, cannot be judged in this way.",
+    "The covariance of a pair is taken as zero, which is cautious: answers to the same items correlate positively.",
+    "Each row is one trained model: a separated pair is two models that differ, and not yet two methods.",
 )
-OTHER_ITEMS = "Rows with other numbers of items were tested on other items, independent of each other."
+OTHER_ITEMS = "Rows with other numbers of items were tested on other, independent items."
 
 
 @dataclass(frozen=True)
@@ -46,9 +41,9 @@ class Audit:
     assumptions: tuple[str, ...]
 
     def plan(self, difference: float = 0.01) -> pd.DataFrame:
-        """Say how many items or seeds it takes to find one difference 80% of the time, in a pair chosen beforehand.
+        """Say how many items or seeds find one difference 80% of the time, in a pair chosen beforehand.
 
-        There is a row for each assumption: nobody knows correlation and spread between seeds from such a table.
+        A row for each assumption: such a table does not say the correlation or the spread between seeds.
         """
         spread = float(self.table.spread.max())
         items = {shared: items_needed(difference, spread, correlation=shared) for shared in (0, 0.5)}
@@ -65,29 +60,20 @@ def audit(
     *,
     name: str | None = None,
     percent: bool = False,
-    lower_is_better: bool = False,
 ) -> Audit:
     """Say which rows of a published table differ by more than the sampling of test items explains.
 
-    A share p of n items has the variance p (1 - p) / n, and a difference the sum of both. All rows have answered the
-    same items, but a table does not say who answered which, so their covariance is taken as zero. That is cautious:
-    hard items are hard for all rows.
-
-    Near 0 and 1 the normal distribution promises too much. So no pair is separated where McNemar's exact test could not
-    separate it with the most favourable answers, and of two rows with other items the variance is at least that of
-    equal shares.
+    A share p of n items has the variance p (1 - p) / n, and a difference the sum of both; what else that takes is in
+    `ASSUMED`. Near 0 and 1 the normal distribution promises too much. So no pair is separated where McNemar's exact
+    test could not separate it with the most favourable answers, and of two rows with other items the variance is at
+    least that of equal shares.
 
     Args:
         table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
-        metric: the column that is compared: shares from 0 to 1.
-        items: how many items each row was tested on, or the column that says it. Rows with other numbers of items
-            were tested on other items.
+        metric: the column that is compared: shares from 0 to 1, the more the better.
+        items: how many items each row was tested on, or the column that says it.
         name: the column of the rows' names; default: the first that is not all numbers.
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
-        lower_is_better: of the metric.
-
-    Raises:
-        ValueError: naming column, row and what was expected, where the table cannot support an audit.
 
     Source:
         Miller 2024, Adding error bars to evals (arXiv 2411.00640). Dunn 1961, Multiple comparisons among means
@@ -95,15 +81,15 @@ def audit(
         Wilson 1927, Probable inference (an interval of one share that stays within 0 and 1).
     """
     rows = _scores_of(table, metric, items, name, percent)
-    rows = rows.sort_values("value", ascending=lower_is_better, kind="stable", ignore_index=True)
+    rows = rows.sort_values("value", ascending=False, kind="stable", ignore_index=True)
     share, n = rows.value, rows["items"]
     rows["error"] = rows.spread / np.sqrt(n)
     middle = (share + Z**2 / (2 * n)) / (1 + Z**2 / n)
     half = Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2)) / (1 + Z**2 / n)
     rows["low"], rows["high"] = np.maximum(middle - half, 0), np.minimum(middle + half, 1)
     pairs = _pairs(rows)
-    better = pairs if lower_is_better else pairs.assign(difference=-pairs.difference)
-    rows["rank"] = rank_intervals(better, rows.name.tolist()).to_numpy()
+    # Ranks begin with the lowest.
+    rows["rank"] = rank_intervals(pairs.assign(difference=-pairs.difference), rows.name.tolist()).to_numpy()
     return Audit(rows, pairs, ASSUMED if n.nunique() == 1 else (*ASSUMED, OTHER_ITEMS))
 
 
@@ -118,9 +104,7 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
 
 
 def seeds_needed(difference: float, deviation: float) -> int:
-    """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%.
-
-    The test items are taken as they are: more seeds say more about these, and nothing about others.
+    """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%, on these items.
 
     Args:
         deviation: the standard deviation between seeds, in the same units, equal for both.
@@ -133,7 +117,7 @@ def seeds_needed(difference: float, deviation: float) -> int:
 
 
 def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every pair with the difference, its interval by Bonferroni, and whether that excludes zero."""
+    """Every pair, as `compare_pairs` has them."""
     one, other = np.triu_indices(len(rows), k=1)
     value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
     difference, same, level = value[one] - value[other], n[one] == n[other], LEVEL / len(one)
@@ -152,24 +136,24 @@ def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a table from a CSV file as it is written: every field stays a text, so that 007 and None are names.
+    """Read a CSV file as it is written: every field stays a text, so that 007 and None are names.
 
-    Fields are separated by commas, semicolons or tabs, by what the line of column names has most of. Lines without
-    content do not count, nor do comments that begin with "# ". What is no such table is a ValueError.
+    Fields are separated by commas, semicolons or tabs, whichever the line of column names has most of. Empty lines do
+    not count, nor do comments that begin with "# ".
     """
     lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
     mark = max(",;\t", key=lines[0].count) if lines else ","
     rows = [[field.strip() for field in row] for row in csv.reader(lines, delimiter=mark, skipinitialspace=True)]
     if not rows or len(set(rows[0])) < len(rows[0]) or {len(row) for row in rows} != {len(rows[0])}:
         raise ValueError(
-            f"{path}: expected a CSV file with a line of column names, no two alike, and as many fields in each line: "
-            f"write decimals behind a point, and quote a field that holds {mark!r}"
+            f"{path}: expected a CSV file with a line of column names, no two alike, and as many fields in each line "
+            f"(one that holds {mark!r} is quoted)"
         )
     return pd.DataFrame(rows[1:], columns=rows[0])
 
 
 def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str | None, percent: bool) -> pd.DataFrame:
-    """What a table says of each row, as numbers: columns name, value, spread and items."""
+    """Each row in numbers: columns name, value, spread and items."""
     if not isinstance(items, str):
         table, items = table.assign(items=items), "items"
     others = [column for column in table if column not in (metric, items)]
@@ -178,7 +162,7 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
         if column not in table:
             raise ValueError(f"the table has no column {column!r}: expected one of {', '.join(map(repr, table))}")
     if len(table) < 2:
-        raise ValueError(f"the table has {len(table)} row(s): expected at least 2 to compare")
+        raise ValueError(f"the table has {len(table)} row(s): expected at least 2")
     names = table[name].astype(str)
     if (unclear := names.duplicated() | (names.str.strip() == "")).any():
         raise ValueError(f"column {name!r} has {names[unclear].iloc[0]!r}: expected a name of its own in each row")
@@ -193,10 +177,9 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
     refuse(~np.isfinite(value), metric, "a number such as 62.5, with a point")
     rounding = table[metric].map(_rounding)
     if percent:
-        unclear = (value < 0) | ((value > 0) & (value <= 1)) | (value > 100)
-        refuse(unclear, metric, "0, or above 1 to 100 (what is 1 or less may be a share: leave percent out)")
+        refuse((value > 0) & (value <= 1), metric, "0, or above 1 to 100 (is it a share? then without percent)")
         value, rounding = value / 100, rounding / 100
-    refuse((value < 0) | (value > 1), metric, "0 to 1, or percent (--percent)")
+    refuse((value < 0) | (value > 1), metric, "0 to 1, or 0 to 100 with --percent")
     # A share of n items is a whole number of them divided by n, up to the rounding of what was printed or stored.
     off = (value - np.round(value * n) / n).abs() > rounding + 1e-7
     refuse(off, metric, "what a whole number of items gives (is their number right?)")
@@ -205,7 +188,7 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """By way of their texts, as which True is none."""
+    """As numbers, by way of their texts, as which True is none."""
     texts = column.astype(str).str.strip().str.removesuffix("%")
     return pd.to_numeric(texts, errors="coerce").astype(float)
 

@@ -183,20 +183,13 @@ def _collected(
     table["context"] = table.context.fillna(provenance["context"]).astype(int)  # what cannot be has none of its own
     for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
         table[column] = provenance[column]
-    attempts = _rows(outcomes, "attempts", FallbackLog().table.columns)
-    return Comparison(table, runs, documents, pairs, attempts, failures, provenance)
+    return Comparison(table, runs, documents, pairs, _rows(outcomes, "attempts"), failures, provenance)
 
 
-def _rows(outcomes: Iterable[dict], of: str, columns: Iterable[str] = ()) -> pd.DataFrame:
-    """The rows that each run has noted, under its strategy and seed; `columns` are those of an empty table."""
-    tables = []
-    for run in outcomes:
-        table = pd.DataFrame(run.get(of, []))
-        columns = list(table) or columns
-        table.insert(0, "strategy", run["strategy"])
-        table.insert(1, "seed", run["seed"])
-        tables += [table] if len(table) else []
-    return pd.concat(tables, ignore_index=True) if tables else pd.DataFrame(columns=["strategy", "seed", *columns])
+def _rows(outcomes: Iterable[dict], of: str) -> pd.DataFrame:
+    """The rows that each run has noted, under its strategy and seed."""
+    noted = [({name: run[name] for name in ("strategy", "seed")}, pd.DataFrame(run.get(of, []))) for run in outcomes]
+    return pd.DataFrame([run | row for run, table in noted for row in table.to_dict("records")])
 
 
 def summary(
@@ -217,7 +210,10 @@ def summary(
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
     table[columns] = used.reindex(table.index)  # not means: all digits stay
-    table = table.join(_differences(pairs, against))
+    turned = pd.DataFrame({"first": pairs["second"], "second": pairs["first"], "difference": -pairs.difference})
+    both = pd.concat([pairs, turned.assign(low=-pairs.high, high=-pairs.low)])
+    differences = both[both["second"] == against].set_index("first")[["difference", "low", "high"]]
+    table = table.join(differences.rename(columns={"low": "difference_low", "high": "difference_high"}))
     ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
     table["rank"] = rank_intervals(pairs, ranked)
     table["seeds"] = grouped["seed"].count()
@@ -225,15 +221,6 @@ def summary(
     table["reason"] = [impossible.get(name, "") for name in table.index]
     table = table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
     return table.rename_axis("strategy").reset_index()
-
-
-def _differences(pairs: pd.DataFrame, against: str) -> pd.DataFrame:
-    """By strategy its difference from `against`, with the interval."""
-    columns = ["difference", "low", "high"]
-    first = pairs[pairs["second"] == against].set_index("first")[columns]
-    second = -pairs[pairs["first"] == against].set_index("second")[["difference", "high", "low"]]
-    table = pd.concat([first, second.set_axis(columns, axis=1)])
-    return table.set_axis(["difference", "difference_low", "difference_high"], axis=1)
 
 
 def _provenance(

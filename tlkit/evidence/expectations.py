@@ -18,57 +18,51 @@ from tlkit.strategies import StrategyReport
 
 WARM_UP = 2  # steps before memory and speed are steady: the optimizer's state is made in the first
 SMOOTHING = 5  # parts of a run whose mean losses are compared
+LEARNING_RATE = 1e-3  # of the steps that show what moves
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run measured; a method for each expectation says whether it holds, and by which figures.
-
-    Each is given what a run file has under its name: true, a number above 0, or of memory a size.
-    """
+    """What a run measured; a method for each expectation says whether it holds, and by which figures."""
 
     history: pd.DataFrame  # a row for each step, as in `TrainingResult`
     peak_bytes: float  # most that a step held
-    held: Sequence[int] = ()  # bytes held after each step; empty where nobody asked
-    flow: pd.DataFrame | None = None  # what `gradient_flow` found; None where nobody asked
-    reload_problem: str = ""  # how a checkpoint that was read back differs; empty where it does not
+    held: Sequence[int] = ()  # bytes held after each step, where they are asked for
+    flow: pd.DataFrame | None = None  # what `gradient_flow` found
+    reload_problem: str = ""  # how a checkpoint that was read back differs
 
     def losses_finite(self, wanted: bool) -> tuple[bool, str]:
-        """Every loss is a number."""
         finite = np.isfinite(self.history.loss)
         return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
 
     def loss_falls_percent(self, wanted: float) -> tuple[bool, str]:
-        """Means of the first and the last fiftieth of the steps, at least three: one batch proves nothing."""
+        """Between the means of the first and the last fiftieth of the steps, at least three."""
         losses, few = self.history.loss, max(3, len(self.history) // 50)
         first, last = losses.head(few).mean(), losses.tail(few).mean()
         fall = 100 * (1 - last / first)
         return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
 
     def smoothed_loss_decreases(self, wanted: bool) -> tuple[bool, str]:
-        """The mean losses of five parts of the run fall one after the other."""
         means = [some.mean() for some in np.array_split(self.history.loss.to_numpy(), SMOOTHING)]
         return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
 
     def peak_memory(self, wanted: str) -> tuple[bool, str]:
-        """A step holds no more in tensors than, such as, 512MB."""
         return self.peak_bytes <= parse_size(wanted), f"{in_units(self.peak_bytes)} (wanted at most {wanted})"
 
     def memory_growth_percent(self, wanted: float) -> tuple[bool, str]:
         """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
         held = self.held[WARM_UP:]
         if len(held) < 3:
-            return False, f"{len(self.held)} steps are too few: expected at least {WARM_UP + 3}"
+            return False, f"{len(self.held)} steps: expected at least {WARM_UP + 3}"
         line = stats.linregress(range(len(held)), held)
-        error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has no correlation to compute an error from
+        error = line.stderr if len(set(held)) > 1 else 0.0  # a flat line has none
         margin = stats.t.ppf(0.975, len(held) - 2) * error
         low, high = (100 * 100 * a_step / self.peak_bytes for a_step in (line.slope - margin, line.slope + margin))
         return bool(high < wanted), f"{low:.3f}% to {high:.3f}% of the peak per 100 steps (wanted below {wanted:g}%)"
 
     def throughput_varies_percent(self, wanted: float) -> tuple[bool, str]:
-        """A step in which memory is counted takes longer for it, and says nothing of the speed."""
         timed = self.history.iloc[WARM_UP:]
-        timed = timed[~timed.memory_counted]
+        timed = timed[~timed.memory_counted]  # counting takes time
         speeds, third = timed.tokens / timed.seconds, max(1, len(timed) // 3)
         first, last = speeds.head(third).median(), speeds.tail(third).median()
         change = 100 * abs(last / first - 1)
@@ -76,7 +70,6 @@ class Seen:
         return bool(change < wanted), f"{measured} (wanted below {wanted:g}%)"
 
     def gradients_flow(self, wanted: bool) -> tuple[bool, str]:
-        """All that is trainable gets a gradient and moves, and nothing else does."""
         faulty = self.flow[self.flow.fault != ""].groupby("fault").tensor.agg(["first", "size"])
         faults = "; ".join(f"{row.size} tensors such as {row.first}: {row.Index}" for row in faulty.itertuples())
         return faulty.empty, faults or "all that is trainable moves, nothing else does"
@@ -90,8 +83,6 @@ EXPECTATIONS = [name for name, member in vars(Seen).items() if callable(member) 
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether an expectation holds, and the figures that say so."""
-
     expectation: str
     holds: bool
     found: str
@@ -101,7 +92,7 @@ class Verdict:
 
 
 def check_expectations(expected: Mapping[str, object]) -> None:
-    """Refuse, with a ValueError, an expectation that there is not, or a value that it cannot have."""
+    """Refuse an unknown expectation, and a value that it cannot have."""
     for name, wanted in expected.items():
         if name not in EXPECTATIONS:
             raise ValueError(f"expect: {name!r} is unknown: expected some of {', '.join(EXPECTATIONS)}")
@@ -113,13 +104,12 @@ def check_expectations(expected: Mapping[str, object]) -> None:
 
 
 def judge(expected: Mapping[str, object], seen: Seen) -> list[Verdict]:
-    """Judge a run by each expectation."""
     return [Verdict(name, *getattr(seen, name)(wanted)) for name, wanted in expected.items()]
 
 
 @contextmanager
 def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
-    """Note after each step of an optimizer how many bytes of tensors are held, which takes time."""
+    """Note after each step of an optimizer how many bytes of tensors are held."""
     held = []
     with track_memory(model) as track:
         noting = register_optimizer_step_post_hook(lambda *_: held.append(track.current))
@@ -129,20 +119,17 @@ def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
             noting.remove()
 
 
-def gradient_flow(report: StrategyReport, blocks: torch.Tensor, *, learning_rate: float = 1e-3) -> pd.DataFrame:
-    """Take two real steps and compare what moved with what a strategy declared trainable.
-
-    Afterwards all weights are as they were.
+def gradient_flow(report: StrategyReport, blocks: torch.Tensor) -> pd.DataFrame:
+    """Take two real steps and compare what moved with what a strategy declared trainable; then put the weights back.
 
     Args:
-        report: what `apply_strategy` returned; its model takes the steps, whatever was done to it since.
         blocks: token ids, shape (blocks, tokens).
-        learning_rate: of the two steps, which have no weight decay: that would move a weight without a gradient.
 
     Returns:
         A row for each tensor, with columns tensor, declared, trains, for each step norm_1, norm_2 (of the gradient
         before clipping, NaN where none arrived) and moved_1, moved_2, and fault, which is empty where there is none.
     """
+    # Weight decay would move a weight without a gradient.
     model, state = report.model, TrainingState(report.model, TrainingConfig(weight_decay=0.0), report.groups)
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     table = pd.DataFrame({"declared": {name: name in report.trainable for name in before}})
@@ -158,7 +145,7 @@ def gradient_flow(report: StrategyReport, blocks: torch.Tensor, *, learning_rate
             start = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
             norms.clear()
             with suppress(NothingToTrain):  # then no gradient arrives anywhere
-                take_step(state, blocks, learning_rate)
+                take_step(state, blocks, LEARNING_RATE)
             table[f"norm_{step}"] = pd.Series(norms, dtype=float)
             table[f"moved_{step}"] = {name: not torch.equal(start[name], t) for name, t in model.named_parameters()}
     finally:
@@ -171,10 +158,8 @@ def gradient_flow(report: StrategyReport, blocks: torch.Tensor, *, learning_rate
     reached, trains = (norms > 0).any(axis=1), table.declared & table.trains
     faults = {
         "declared trainable, but frozen since": table.declared & ~table.trains,
-        "trainable, but no part of what is computed: no gradient arrives": trains & np.isnan(norms).all(axis=1),
-        "trainable, but its gradient is zero": trains & ~reached,
-        f"has a gradient and does not move: a step of about {learning_rate:g} is lost in its rounding": trains
-        & ((norms > 0) & ~moved).any(axis=1),
+        "trainable, but no gradient reaches it": trains & ~reached,
+        "has a gradient, but a step is lost in its rounding": trains & ((norms > 0) & ~moved).any(axis=1),
         "declared frozen, but receives a gradient or moves": ~table.declared & (reached | moved.any(axis=1)),
     }
     table["fault"] = np.select(list(faults.values()), list(faults), default="")

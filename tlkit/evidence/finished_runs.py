@@ -1,4 +1,4 @@
-"""A folder of finished runs: a file each, written when the run ends, so that whatever comes later cannot lose it."""
+"""A folder of finished runs: a file each, written when the run ends."""
 
 import json
 import time
@@ -17,33 +17,25 @@ PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
 @dataclass(frozen=True)
 class FinishedRuns:
-    """The folder `runs` below an output folder, and what alone lets its outcomes be used again.
-
-    Each run keeps the hash of its strategy's text, so that other strategies can come and change.
-    """
+    """The folder `runs` below an output folder, and what alone lets its outcomes be used again."""
 
     output: Path
     settings: dict[str, object]  # of all runs
-    texts: dict[str, str | None] = field(default_factory=dict)  # by strategy, the SHA-256 of a reader's own text
+    texts: dict[str, str | None] = field(default_factory=dict)  # of a reader's own strategies the SHA-256
 
     @property
     def folder(self) -> Path:
         return self.output / "runs"
 
     def read(self) -> dict[str, dict]:
-        """Find the outcomes that are here already.
-
-        Raises:
-            ValueError: where a run had other settings, naming each difference, where its strategy had another text, or
-                where a file is damaged.
-        """
-        outcomes, other = {}, "Name another output folder, or choose that of before to go on with it"
+        """Find the outcomes that are here already; ValueError for those of other settings or strategies."""
+        outcomes, other = {}, "Name another output folder"
         for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 name, before, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
-                raise ValueError(f"{path} is damaged: remove it, and that run will be done again") from None
+                raise ValueError(f"{path} is damaged: remove it") from None
             text, strategy = before.pop("strategy_sha256", None), outcome.get("strategy")
             keys = [key for key in before | self.settings if before.get(key) != self.settings.get(key)]
             if keys:
@@ -56,10 +48,7 @@ class FinishedRuns:
 
     @contextmanager
     def claimed(self, name: str) -> Iterator[bool]:
-        """Whether a run is this process' to carry out: nobody has finished it, and nobody else is about to.
-
-        The claim belongs to the operating system, so it ends with the process, however that ends.
-        """
+        """Whether a run is this process' to carry out; the operating system ends the claim with the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(self.folder / f"{name}.lock", timeout=0)
         try:
@@ -75,7 +64,7 @@ class FinishedRuns:
             lock.release()
 
     def keep(self, name: str, outcome: dict) -> None:
-        """Write the outcome of a run that has ended, whole or not at all; one that failed is to be tried again."""
+        """Write the outcome of a run that has ended; one that failed is to be tried again."""
         if outcome.get("failure") or outcome.get("error"):
             return
         digest = self.texts.get(outcome.get("strategy"))
@@ -87,16 +76,12 @@ class FinishedRuns:
 def run_all(runs: dict[str, Callable[[Job], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
     """Carry out runs one after the other, all but those that are finished.
 
-    Several processes, also of several machines, may do so for one folder: each takes the next run that nobody has
-    begun, and waits at the end for those that others have.
+    Several processes, also of several machines, may share one folder: each takes the next run that nobody has begun,
+    and waits at the end for those that others have.
 
     Args:
-        runs: by name, what carries each out, reports its steps to the part it is given, and returns its outcome in
-            values that JSON can hold.
+        runs: by name; each reports its steps to the part it is given, and returns values that JSON can hold.
         kept: where outcomes are found, and kept as soon as a run ends.
-
-    Returns:
-        The outcomes by name, in the order of `runs`.
     """
     outcomes: dict[str, dict] = {}
     while True:

@@ -1,11 +1,7 @@
 """Which strategy is ahead: every pair compared with an interval, and ranks only where they are earned.
 
-Two strategies are compared on the same documents and the same seeds. Both are samples: other documents or other
-seeds would have given another difference. `compare_pairs` measures the two sources of chance apart and lets each
-count with the certainty that its number of values allows, forty documents or three seeds.
-
-A bootstrap over documents and seeds is the usual tool, but not with three seeds: those can be drawn in only ten
-different ways, and their resampled variance is a third too small. Student's t accounts for three values.
+A bootstrap over documents and seeds is the usual tool, but three seeds can be drawn in only ten different ways, and
+their resampled variance is a third too small. Student's t accounts for three values.
 `tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
@@ -30,8 +26,7 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     covers at least as often as it says, whichever of the two parts is the larger.
 
     By Bonferroni each of m intervals is at the confidence 1 - 5%/m, so at most one table in twenty has any interval
-    that misses, and a pair is separated if and only if its interval excludes zero. With one seed, fewer than five
-    documents, or a score that is not finite, there is no interval, because the spread cannot be known.
+    that misses. With one seed, fewer than five documents, or a score that is not finite, there is no interval.
 
     Args:
         scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
@@ -42,9 +37,6 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
         A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
         second, each a geometric mean over seeds; low and high, its interval, at 95% for all pairs together, NaN where
         there is none; separated, whether the interval excludes zero.
-
-    Raises:
-        ValueError: where a run has a document twice or lacks one, or has other token counts.
 
     Source:
         Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the
@@ -74,7 +66,7 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
 
     Returns:
         By name "3" where it is separated from all others, "tied 2-4" where these ranks are left open, and "" where
-        it has no rank: no other strategy to compare it with, only one seed, or too few documents.
+        it has no interval.
     """
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
     compared = len(set(pairs["first"]) | set(pairs["second"]))
@@ -106,11 +98,7 @@ def _difference(
 
 
 def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> Source:
-    """Jackknife error of sum(apart) / sum(tokens): it is computed without each document in turn.
-
-    The degrees of freedom are Kish's effective number of documents less one: long documents count for more than
-    short ones, so there are fewer than there seem.
-    """
+    """Jackknife error of sum(apart) / sum(tokens), with Kish's effective number of documents, less one, as freedom."""
     without = (apart.sum() - apart) / (tokens.sum() - tokens)
     error = np.sqrt((len(apart) - 1) * without.var())
     return float(error), float(tokens.sum() ** 2 / (tokens**2).sum() - 1)
@@ -119,9 +107,9 @@ def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> Source:
 def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Source:
     """Compute how uncertain the difference of two strategies' means over seeds is.
 
-    Three seeds of two strategies hardly say how much a seed matters; the seeds of all strategies say more. The variance
-    is the mean of all pairs' or the pair's own, whichever is larger. The mean's degrees of freedom are as Box (1954)
-    and Greenhouse and Geisser (1959) have them, so they fall to those of one pair where one strategy varies most.
+    Three seeds of two strategies hardly say how much a seed matters. The variance is the mean of all pairs' or the
+    pair's own, whichever is larger. The mean's degrees of freedom are as Box (1954) and Greenhouse and Geisser (1959)
+    have them, so they fall to those of one pair where one strategy varies most.
 
     Args:
         per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed; at least two seeds.
@@ -141,8 +129,8 @@ def _by_run(scores: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray, np
     """Scores as arrays, once it is sure that all runs have been measured on the same documents.
 
     Returns:
-        The strategies; their nats, shape (documents, strategies, seeds); which strategies and seeds there are; and the
-        tokens of each document.
+        The strategies; their nats, shape (documents, strategies, seeds); which of strategies and seeds there are,
+        shape (strategies, seeds); and the tokens of each document.
     """
     names, seeds, documents = (scores[column].unique().tolist() for column in ("strategy", "seed", "document"))
     every = pd.MultiIndex.from_product([documents, names, seeds])
@@ -157,8 +145,7 @@ def _by_run(scores: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray, np
         count = counts[document, name, seed]
         raise ValueError(
             f"document {documents[document]} has {'no score' if np.isnan(count) else f'{count:g} tokens'} in strategy "
-            f"{names[name]!r}, seed {seeds[seed]}, and {tokens[document]:g} in {names[0]!r}: expected the same "
-            "documents in each run, scored with one tokenizer"
+            f"{names[name]!r}, seed {seeds[seed]}, and {tokens[document]:g} in {names[0]!r}: expected the same tokens"
         )
     scored = tokens > 0
     return names, nats[scored], present, tokens[scored]
