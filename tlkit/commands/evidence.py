@@ -10,13 +10,12 @@ from tlkit.commands.options import TIERS, AuditOptions, CompareOptions, DataOpti
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import train
 from tlkit.devices import probe
-from tlkit.evidence.answering import answer, exact_match, refuse_references
 from tlkit.evidence.audit import audit as audit_table
 from tlkit.evidence.audit import read_table
 from tlkit.evidence.comparison import compare as compare_strategies
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.expectations import Verdict
-from tlkit.evidence.tasks import load_documents
+from tlkit.evidence.tasks import answer, exact_match, load_documents, refuse_references
 from tlkit.jobs import Job
 from tlkit.reports.export import brief, export, notes_on, rows_of
 from tlkit.settings import DATA, setup

@@ -73,9 +73,9 @@ def compare(
         settings,
         seeds=profile.seeds if settings.seeds is None else settings.seeds,
         against=settings.against or ("full" if "full" in strategies else next(iter(strategies), "")),
+        learning_rates=checked_rates(settings.learning_rates),
     )
     _refuse(strategies, settings)
-    given = checked_rates(settings.learning_rates)
     experiment, base = load_experiment(model, profile, settings)
     strategies, impossible = allowed(asked, base.model.config, experiment.data.class_count)
     if settings.against in impossible:
@@ -87,15 +87,12 @@ def compare(
         before, documents = experiment.measure(base.model, "test", probe("cpu"), progress=part)
     untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": documents, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
-    rates, failures = find_rates(experiment, [*strategies, CONTROL], given, kept, progress)
-    runs = {  # the rate is part of the name: at another one it is another run
-        f"{name} at {rates[name].value}, seed {seed}": partial(
-            _outcome, experiment, name, seed, rates[name].value, before
-        )
-        for name in (*strategies, CONTROL)
-        if name in rates
-        for seed in range(1 if name == CONTROL else settings.seeds)
-    }
+    rates, failures = find_rates(experiment, [*strategies, CONTROL], kept, progress)
+    runs = {}
+    for name, rate in rates.items():
+        for seed in range(1 if name == CONTROL else settings.seeds):
+            # Its rate is in its name: at another one it is another run.
+            runs[f"{name} at {rate.value}, seed {seed}"] = partial(_outcome, experiment, name, seed, rate.value, before)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}

@@ -46,8 +46,8 @@ class ComparisonSettings(DataSettings):
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: dict = option(
         {},
-        "of a strategy, such as lora=1e-3; may be given several times; not tuned, so nothing is ranked by them; "
-        "default: as recorded for the model, else searched for first",
+        "of a strategy, such as lora=1e-3; may be given several times; not ranked, for it is not tuned; default: as "
+        "recorded for the model, else searched for first",
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")

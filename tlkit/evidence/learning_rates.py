@@ -123,16 +123,12 @@ def checked_rates(given: Mapping[str, object]) -> dict[str, float]:
 
 
 def find_rates(
-    experiment: Experiment,
-    strategies: list[str],
-    given: Mapping[str, float],
-    kept: FinishedRuns | None = None,
-    progress: bool = False,
+    experiment: Experiment, strategies: list[str], kept: FinishedRuns | None = None, progress: bool = False
 ) -> tuple[dict[str, LearningRate], dict[str, str]]:
     """A rate for each strategy, from a short search where none is known; and why a strategy has none."""
-    rates = {}
-    if not experiment.options.tune:
-        rates = learning_rates_for(experiment.model, strategies, experiment.settings, given)
+    rates, options = {}, experiment.options
+    if not options.tune:
+        rates = learning_rates_for(experiment.model, strategies, experiment.settings, options.learning_rates)
     missing = [name for name in strategies if name not in rates]
     if not missing:
         return rates, {}

@@ -311,7 +311,7 @@ def test_the_command_of_a_table_reproduces_it(tmp_path, capsys, small_model, pro
 def test_options_say_what_differs_from_the_defaults():
     assert ComparisonSettings().options() == []
     settings = ComparisonSettings(seeds=5, fallback=True, learning_rates={"full": 1e-4}, context=32)
-    options = ["--seeds", "5", "--context", "32", "--learning-rates", "full=0.0001", "--fallback"]
+    options = ["--context", "32", "--seeds", "5", "--learning-rates", "full=0.0001", "--fallback"]
     assert settings.options() == options
     assert all(setting.metadata["help"] for setting in fields(ComparisonSettings))
 

@@ -8,12 +8,11 @@ import pytest
 import torch
 
 from tlkit.cli import main
-from tlkit.evidence.answering import answer, exact_match
 from tlkit.evidence.comparison import compare
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.experiment import load_experiment
 from tlkit.evidence.learning_rates import run_trial
-from tlkit.evidence.tasks import TASKS, balanced_accuracy, load_documents
+from tlkit.evidence.tasks import TASKS, answer, balanced_accuracy, exact_match, load_documents
 from tlkit.examples.conversations import Conversation, answer_examples, load_conversations, prompt_of, short_enough
 from tlkit.models import load_model
 from tlkit.names import CONTROL, ZERO_SHOT

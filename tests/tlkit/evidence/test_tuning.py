@@ -123,10 +123,10 @@ def test_the_short_sweep_says_its_cost_first_and_goes_on_where_it_stopped(
 
     monkeypatch.setattr(learning_rates, "run_strategy", stopped)
     with pytest.raises(KeyboardInterrupt):
-        find_rates(experiment, ["full", "bitfit"], {}, kept)
+        find_rates(experiment, ["full", "bitfit"], kept)
     assert len(kept.read()) == 4  # what could not run is tried again
     monkeypatch.setattr(learning_rates, "run_strategy", done)
-    rates, reasons = find_rates(experiment, ["full", "bitfit"], {}, kept)
+    rates, reasons = find_rates(experiment, ["full", "bitfit"], kept)
     record = pd.read_csv(tmp_path / "rates.csv")
     assert noted.count(noted[0]) == 1 and len(noted) == 1 + len(record)  # bitfit, which failed, twice
     assert rates["full"].value == 1e-4 and "planted fault" in reasons["bitfit"] and "full" not in reasons["bitfit"]
