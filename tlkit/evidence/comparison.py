@@ -61,8 +61,7 @@ def compare(
             or "all", of which what the model's architecture does not allow is a row with a reason.
         profile: how many documents, epochs and seeds.
         output: a folder that each run is written to as it ends; the same comparison goes on from there. Several
-            processes with one folder share the runs, and each returns the whole comparison. Default: nothing is
-            written.
+            processes with one folder share the runs, and each returns the whole comparison.
         progress: whether to show run k of n, its steps and the time left.
     """
     settings = settings or ComparisonSettings()
@@ -84,8 +83,8 @@ def compare(
     kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
     finished = kept.read() if kept else {}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
-        before, documents = experiment.measure(base.model, "test", probe("cpu"), progress=part)
-    untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": documents, "row": _row(ZERO_SHOT, None, before, before)}
+        before, scored = experiment.measure(base.model, "test", probe("cpu"), progress=part)
+    untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": scored, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
     rates, failures = find_rates(experiment, [*strategies, CONTROL], kept, progress)
     runs = {}
@@ -96,7 +95,17 @@ def compare(
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
     failures |= {name: outcome["failure"] for name, outcome in outcomes.items() if "failure" in outcome}
-    return _collected(experiment, [untouched, *outcomes.values()], rates, texts, impossible, failures)
+    done = [untouched, *(outcome for outcome in outcomes.values() if "row" in outcome)]
+    documents = _rows(done, "documents")
+    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
+    provenance = _provenance(experiment, rates, texts, done)
+    rows = pd.DataFrame([run["row"] for run in done])
+    table = summary(rows, pairs, rates, settings.against, impossible)
+    table["context"] = table.context.fillna(provenance["context"]).astype(int)  # what cannot be has none of its own
+    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
+        table[column] = provenance[column]
+    attempts = _rows(outcomes.values(), "attempts")
+    return Comparison(table, rows, documents, pairs, attempts, failures, provenance)
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
@@ -161,26 +170,6 @@ def _row(
         "peak_memory_mb": math.nan,
         "date": now(),
     } | trained
-
-
-def _collected(
-    experiment: Experiment,
-    outcomes: list[dict],
-    rates: dict[str, LearningRate],
-    texts: dict[str, str | None],
-    impossible: dict[str, str],
-    failures: dict[str, str],
-) -> Comparison:
-    """The tables of all runs."""
-    done = [run for run in outcomes if "row" in run]
-    documents, runs = _rows(done, "documents"), pd.DataFrame([run["row"] for run in done])
-    pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    provenance = _provenance(experiment, rates, texts, done)
-    table = summary(runs, pairs, rates, provenance["against"], impossible)
-    table["context"] = table.context.fillna(provenance["context"]).astype(int)  # what cannot be has none of its own
-    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
-        table[column] = provenance[column]
-    return Comparison(table, runs, documents, pairs, _rows(outcomes, "attempts"), failures, provenance)
 
 
 def _rows(outcomes: Iterable[dict], of: str) -> pd.DataFrame:

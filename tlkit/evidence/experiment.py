@@ -230,8 +230,8 @@ def run_strategy(
     if options.fallback:
         result, _ = train_with_fallback(model, blocks, config, device=device, log=log, **how)
     else:
-        kept = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
-        fits = kept <= min(LIMIT, probe("cpu").free_memory // 4)
+        needed = math.prod(blocks.shape) * model.config.get_text_config().hidden_size * model.dtype.itemsize
+        fits = needed <= min(LIMIT, probe("cpu").free_memory // 4)
         with device.counting(), ExitStack() as stack:
             device.place(model)
             if fits and config.epochs > 1 and not options.device_memory:  # where memory is not what is tried out

@@ -29,7 +29,7 @@ class FinishedRuns:
 
     def read(self) -> dict[str, dict]:
         """Find the outcomes that are here already; ValueError for those of other settings or strategies."""
-        outcomes, other = {}, "Name another output folder"
+        outcomes, other = {}, "name another output folder"
         for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
@@ -40,9 +40,9 @@ class FinishedRuns:
             keys = [key for key in before | self.settings if before.get(key) != self.settings.get(key)]
             if keys:
                 differences = [f"{key} was {before.get(key)} and is now {self.settings.get(key)}" for key in keys]
-                raise ValueError(f"{self.folder} holds runs with other settings: {'; '.join(differences)}. {other}")
+                raise ValueError(f"{path}: {'; '.join(differences)}: {other}")
             if strategy in self.texts and text != self.texts[strategy]:
-                raise ValueError(f"{self.folder}: strategy {strategy!r} has another text than when it was run. {other}")
+                raise ValueError(f"{path}: the text of {strategy!r} was another: {other}")
             outcomes[name] = outcome
         return outcomes
 

@@ -138,7 +138,7 @@ def test_runs_of_other_settings_are_refused_by_name(tmp_path, experiment):
     kept = FinishedRuns(tmp_path, experiment.settings)
     with kept.claimed("full, seed 0"):
         kept.keep("full, seed 0", {"row": {}})
-    with pytest.raises(ValueError, match="holds runs with other settings: stride was 64 and is now 32. Name another"):
+    with pytest.raises(ValueError, match="full, seed 0.json: stride was 64 and is now 32: name another"):
         FinishedRuns(tmp_path, experiment.settings | {"stride": 32}).read()
     assert FinishedRuns(tmp_path, experiment.settings).read() == {"full, seed 0": {"row": {}}}
     for torn in ('{"run": "full, seed 0", "sett', "[1]", '{"run": "full, seed 0"}'):
