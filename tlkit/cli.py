@@ -54,10 +54,7 @@ def _run(arguments: list[str]) -> int:
         # On one line, as an error is, and not in the middle of a progress bar.
         warnings.showwarning = lambda message, *_: tqdm.write(f"tlkit {name}: {_on_one_line(message)}", file=sys.stderr)
         outcome = getattr(importlib.import_module(f"tlkit.commands.{COMMANDS[name][0]}"), name)(*settings)
-    text = outcome.text
-    if as_json:
-        text = "" if outcome.data is None else _as_json(outcome.data)
-    if text:
+    if text := _as_json(outcome.data) if as_json and outcome.data is not None else outcome.text:
         print(text)
     return outcome.code
 

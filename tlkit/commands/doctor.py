@@ -12,7 +12,7 @@ from tlkit.commands.options import DoctorOptions
 from tlkit.settings import DATA, setup
 
 ROOT = Path(__file__).resolve().parents[2]
-INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the folder of this repository'
+INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the repository'
 KERNEL = "python -m ipykernel install --sys-prefix"
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
 LEAST_MEMORY = 2e9  # bytes: what the lessons take at most

