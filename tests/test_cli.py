@@ -227,7 +227,7 @@ def test_the_commands_in_the_documentation_are_understood(page):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("epoch: 2", "run.yaml: 'epoch' is unknown: expected some of strategy, "),
+        ("epoch: 2", "run.yaml: 'epoch': expected some of strategy, "),
         ("epochs: 2\nepochs: 3", "run.yaml: epochs is there more than once"),
         ("batch_size: true", "run.yaml: batch_size=True: expected a whole number of at least 1"),
         ("- 1", "run.yaml: expected names with values"),

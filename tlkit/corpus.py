@@ -84,10 +84,7 @@ def load_corpus(
 
 
 def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
-    """The documents that `read` makes of a file or folder, repeats left out: shuffled and split 80/10/10.
-
-    A folder with files of rows named train, validation and test keeps these splits.
-    """
+    """The documents that `read` makes of a file or folder, repeats left out, split as `load_corpus` says."""
     there = sorted(path.iterdir()) if path.is_dir() else ()
     files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
     if "train" in files:
@@ -106,7 +103,7 @@ def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
 
 
 def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
-    """Of documents with the same words the first; how many were there before, and how many without a word."""
+    """Of documents with the same words the first; the number of repeats, and of documents without a word."""
     documents, kept = list(documents), {}
     for document in documents:
         kept.setdefault(single_spaced(str(document)), document)
@@ -117,9 +114,6 @@ def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
     """Join documents as `token_stream` does, and cut the stream into blocks; a tail that fills none is left out.
-
-    Args:
-        block_size: in tokens.
 
     Returns:
         Token ids, shape (blocks, block_size).
@@ -147,7 +141,7 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
 
 
 def text_opening(tokenizer) -> list[int]:
-    """The tokens that a tokenizer puts before every text, such as Llama's `<s>`; most put none."""
+    """The tokens put before every text, such as Llama's `<s>`; most tokenizers put none."""
     plain, framed = tokenizer("text", add_special_tokens=False)["input_ids"], tokenizer("text")["input_ids"]
     return list(framed[: framed.index(plain[0])])
 
@@ -184,7 +178,7 @@ def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> It
 
 
 def _files_below(folder: Path) -> list[Path]:
-    """All files that are not hidden; a subfolder that may not be read is an error, so that no text is left out."""
+    """All files that are not hidden; a subfolder that may not be read is an error."""
 
     def stop(error: OSError) -> None:
         raise error
@@ -206,7 +200,7 @@ def _read_column(
 
 
 def single_spaced(text: str) -> str:
-    """A text with one space wherever it has white space: two documents are the same where these are equal."""
+    """By which documents are compared: one space wherever there is white space."""
     return " ".join(text.split())
 
 

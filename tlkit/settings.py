@@ -79,21 +79,20 @@ def setup(profile: str | None = None) -> Profile:
     """
     name = profile or os.environ.get("TLKIT_PROFILE") or "ci"
     if name not in PROFILES:
-        raise ValueError(f"profile {name!r} is unknown: expected one of {', '.join(PROFILES)} (see TLKIT_PROFILE)")
+        raise ValueError(f"profile {name!r}: expected {', '.join(PROFILES)}")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
     import torch
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging as of_transformers
 
-    # peft still asks for a name that transformers 5 has replaced.
+    # peft asks for a name that transformers 5 has replaced, and counts positions itself where a prompt is learned.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
-    # Where a prompt is learned, peft counts positions itself.
     warnings.filterwarnings("ignore", message="Position ids are not supported")
     of_transformers.set_verbosity_error()
-    of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk; downloads keep theirs
-    enable_progress_bars()
-    # On CPUs with bf16 it asks for a package that would fetch its code from the network; qlora works without.
+    of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk
+    enable_progress_bars()  # of downloads
+    # On CPUs with bf16 it asks for a package that would fetch code from the network; qlora works without.
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
     torch.manual_seed(0)
     return PROFILES[name]

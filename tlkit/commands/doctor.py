@@ -16,7 +16,7 @@ INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the reposit
 KERNEL = "python -m ipykernel install --sys-prefix"
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
 LEAST_MEMORY = 2e9  # bytes: what the lessons take at most
-Finding = tuple[str, str, str]  # OK, WARN (lessons run, but …) or FAIL; what was found; how to mend it
+Finding = tuple[str, str, str]  # OK, WARN (lessons run) or FAIL; what was found; how to mend it
 
 
 def doctor(options: DoctorOptions) -> Outcome:

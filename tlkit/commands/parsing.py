@@ -20,7 +20,7 @@ FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --ou
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """The command line; its result has the settings that were given, as text, and `command` and `json`."""
+    """Its result has the settings that were given, as text, and `command` and `json`."""
     parser = _Parser(prog="python -m tlkit", description="Transfer learning, from a shell.", allow_abbrev=False)
     names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     form = {"formatter_class": partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH)}
@@ -103,7 +103,7 @@ def _named_value(text: str) -> tuple[str, object]:
         name, value = text.split("=", 1)
         return name, yaml.safe_load(value)
     except (yaml.YAMLError, ValueError, RecursionError):
-        raise ValueError(f"{text!r}: expected NAME=VALUE, such as train_norms=false") from None
+        raise ValueError(f"{text!r}: expected NAME=VALUE") from None
 
 
 def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object]:
@@ -118,7 +118,7 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
             raise ValueError(f"{twice[0]} is there more than once")
         for name in content:
             if name not in settings:
-                raise ValueError(f"{name!r} is unknown: expected some of {', '.join(settings)}")
+                raise ValueError(f"{name!r}: expected some of {', '.join(settings)}")
         return {name: checked(settings[name], value) for name, value in content.items()}
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # a date of the 13th month is a ValueError
         raise ValueError(f"{path}: {error}") from None

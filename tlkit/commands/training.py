@@ -37,7 +37,6 @@ OF_THIS_CALL = {"output", "resume", "run_file", "sharding", "train_on_host"}  # 
 
 
 def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
-    """Train a model, alone or as one of several processes, score it before and after, and save it."""
     strategies.load_plugin(options.plugin)
     strategies.check_strategy(options.strategy, options.strategy_option)
     check_expectations(options.expect)
@@ -57,7 +56,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
     plan = replace(plan, precision=precision)
     with distributed.joined(options.sharding, on_cpu=device.kind == "cpu") as accelerator:
         if options.expect and accelerator:
-            raise ValueError("--expect: a run of several processes is not judged; expected one process, or no --expect")
+            raise ValueError("--expect: a run of several processes is not judged; expected one process")
         report, tokenizer = _adapted(options, config.seed, documents)
         length = options.sequence_length or min(task.row, longest_input(report.model) or task.row)
         blocks, validation = task.batch(corpus.train, tokenizer, length, classes), None
@@ -98,10 +97,8 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             try:
                 models.save_model(report.model, tokenizer, folder)
             except (OSError, SafetensorError) as error:  # which names no file
-                raise RuntimeError(
-                    f"{folder}: the trained model could not be saved ({reason_of(error)}); make room, then give the "
-                    "same command with --resume, as all steps are in the newest checkpoint"
-                ) from error
+                what = f"{folder}: the trained model could not be saved ({reason_of(error)})"
+                raise RuntimeError(f"{what}; its steps are in checkpoints: make room, then --resume") from error
             after = score("after training")
             doubts = [*report.doubts, *_divergence(result.history.loss)]
             notes |= {"steps": f"{len(result.history):,} in {result.seconds:,.0f} seconds"}
