@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
-from tlkit.examples import IGNORED, Examples, inputs_of, refuse_examples
+from tlkit.examples import IGNORED, Examples, inputs_of
 from tlkit.jobs import SILENT, Job
 from tlkit.models.parts import base_model, class_count, evaluation_mode, longest_input
 
@@ -119,7 +119,6 @@ def score_examples(
         batch_size: rows at once, fewer where the vocabulary is large.
         progress: the part of a job to report to how much has been scored.
     """
-    refuse_examples(examples, class_count(model))
     width = examples.shape[1]
     if examples.classifies:
         logits = class_logits(model, examples, batch_size=batch_size, progress=progress)

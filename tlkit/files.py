@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -42,35 +42,42 @@ def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:
 
 
 def write_text_atomically(path: Path, text: str) -> None:
-    """`write_atomically` for text: in UTF-8, with the same line ends on every system."""
+    """In UTF-8, with the same line ends on every system."""
     write_atomically(path, lambda part: part.write_text(text, encoding="utf-8", newline="\n"))
 
 
 @contextmanager
-def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
-    """Keep every other run out of a folder, in this process and others; it is made where there is none.
+def held(path: Path, patience: float = 0) -> Iterator[None]:
+    """Hold a lock, of this process and of others; Timeout where it is held for longer than `patience`, in seconds.
 
-    The lock belongs to the operating system, so it ends with the process, however that ends.
+    It belongs to the operating system, so it ends with the process, however that ends.
+    """
+    with FileLock(path, timeout=patience):
+        try:
+            yield
+        finally:
+            # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
+            with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
+                path.unlink()
+
+
+@contextmanager
+def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
+    """Keep every other run out of a folder, which is made where there is none.
 
     Raises:
         CheckpointError: where another run holds the folder, or where nothing can be written there.
     """
-    lock = FileLock(folder / LOCK, timeout=patience)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
-            lock.acquire()
-    except Timeout:
-        raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
-    except (OSError, NotImplementedError) as error:
-        raise CheckpointError(f"nothing can be written to {folder}: {reason_of(error)}") from error
-    try:
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
+                stack.enter_context(held(folder / LOCK, patience))
+        except Timeout:
+            raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
+        except (OSError, NotImplementedError) as error:
+            raise CheckpointError(f"nothing can be written to {folder}: {reason_of(error)}") from error
         yield
-    finally:
-        # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
-        with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
-            (folder / LOCK).unlink()
-        lock.release()
 
 
 def reason_of(error: Exception) -> str:

@@ -11,11 +11,11 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.examples import Batch, Examples, as_examples, refuse_examples, tensors_in
+from tlkit.examples import Batch, Examples, as_examples, refuse_shifted, tensors_in
 from tlkit.jobs import Job, reported
 from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
-from tlkit.models.parts import ParameterGroup, base_model, class_count, longest_input, refuse_plan
+from tlkit.models.parts import ParameterGroup, base_model, longest_input, refuse_plan
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
 from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
@@ -260,7 +260,8 @@ def check_settings(
                 f"token {highest} in {name}, but the model's vocabulary has {vocabulary}: was another tokenizer used?"
             )
         if isinstance(rows, Examples):
-            refuse_examples(rows, class_count(model), name)
+            if not rows.classifies:
+                refuse_shifted(rows)
         elif rows.shape[1] < 2:
             raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first one is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):

@@ -3,13 +3,13 @@
 import json
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
-from tlkit.files import write_text_atomically
+from tlkit.files import held, write_text_atomically
 from tlkit.jobs import Job
 
 PAUSE = 1.0  # seconds, until runs of other processes are looked for again
@@ -50,18 +50,13 @@ class FinishedRuns:
     def claimed(self, name: str) -> Iterator[bool]:
         """Whether a run is this process' to carry out; the operating system ends the claim with the process."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(self.folder / f"{name}.lock", timeout=0)
-        try:
-            lock.acquire()
-        except Timeout:
-            yield False
-            return
-        try:
-            yield not (self.folder / f"{name}.json").exists()
-        finally:
-            with suppress(OSError):  # left behind, it claims nothing
-                Path(lock.lock_file).unlink()
-            lock.release()
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(held(self.folder / f"{name}.lock"))
+                ours = not (self.folder / f"{name}.json").exists()
+            except Timeout:
+                ours = False
+            yield ours
 
     def keep(self, name: str, outcome: dict) -> None:
         """Write the outcome of a run that has ended; one that failed is to be tried again."""

@@ -93,30 +93,11 @@ def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
     return {"input_ids": examples.tokens}
 
 
-def refuse_examples(examples: Examples, classes: int | None, name: str = "examples") -> None:
-    """Refuse examples that a model cannot learn from, with a ValueError that names the row.
-
-    Args:
-        classes: how many the model tells apart; None for a language model.
-        name: of the examples, for the message.
-    """
-    labels, learned = examples.labels, examples.labels != IGNORED
-    if examples.classifies != (classes is not None):
-        expected = "each token" if classes is None else "each row"
+def refuse_shifted(examples: Examples) -> None:
+    """Refuse labels that are not the tokens at their own places, with a ValueError that names the row."""
+    wrong = ((examples.labels != IGNORED) & (examples.labels != examples.tokens)).any(1)
+    if wrong.any():
         raise ValueError(
-            f"{name} with labels of shape {tuple(labels.shape)}: this model expects a label for {expected}"
+            f"row {int(wrong.nonzero()[0])} of the examples: a label is not the token at its own place; expected "
+            f"labels that are not shifted, or {IGNORED} where nothing is learned"
         )
-    if examples.classifies:
-        if (row := _first((labels < 0) | (labels >= classes))) is not None:
-            raise ValueError(f"{name}, row {row}: class {labels[row]}: this model has classes 0 to {classes - 1}")
-    elif (row := _first(~learned[:, 1:].any(1))) is not None:
-        raise ValueError(f"{name}, row {row}: no token has a label, so nothing would be learned from it")
-    elif (row := _first((learned & (labels != examples.tokens)).any(1))) is not None:
-        raise ValueError(
-            f"{name}, row {row}: a label is not the token at its own place; expected labels that are not shifted, "
-            f"or {IGNORED} where nothing is learned"
-        )
-
-
-def _first(wrong: torch.Tensor) -> int | None:
-    return int(wrong.nonzero()[0]) if wrong.any() else None

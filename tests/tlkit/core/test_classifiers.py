@@ -10,7 +10,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from tlkit.cli import main
 from tlkit.evaluation import class_logits, score_examples
-from tlkit.examples import Examples, refuse_examples
+from tlkit.examples import Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.losses import summed_loss
@@ -100,14 +100,6 @@ def test_the_estimate_knows_that_there_are_no_logits_of_tokens(shallow):
     assert classes.categories["logits and loss"] < 0.01 * text.categories["logits and loss"]
     values = sum(p.numel() for p in meta_model("tiny", CLASSES).parameters())
     assert classes.categories["weights"] == pytest.approx(4 * values, rel=1e-4)  # and the frequencies of the positions
-
-
-def test_classes_that_the_model_does_not_have_are_refused():
-    examples, beyond = texts(5, 5), torch.tensor([0, 3])
-    with pytest.raises(ValueError, match="row 1: class 3: this model has classes 0 to 2"):
-        refuse_examples(Examples(examples.tokens, beyond, examples.mask), CLASSES)
-    with pytest.raises(ValueError, match="expects a label for each row"):
-        refuse_examples(Examples(examples.tokens, examples.tokens, examples.mask), CLASSES)
 
 
 def test_every_topic_has_one_class(tiny):
