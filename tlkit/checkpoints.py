@@ -24,9 +24,9 @@ OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one run. Files whose names are not exactly ours are never touched.
+    """A folder of checkpoints of one run; files with other names are never touched.
 
-    Each is one file of safetensors. Its metadata are the step, the notes, the run's identity, and a hash of all.
+    Each is one file of safetensors. Its metadata are the step, records and scores, the identity, and a hash of all.
     """
 
     folder: Path
@@ -34,11 +34,7 @@ class Checkpoints:
 
     @contextmanager
     def lock(self, resume: bool) -> Iterator[None]:
-        """Keep other runs out of the folder, from before any work until the run ends.
-
-        Raises:
-            CheckpointError: where the folder cannot be used or is in use, or holds another run's checkpoints.
-        """
+        """Keep other runs out of the folder until this one ends; refuse the checkpoints of an earlier run."""
         with lock_folder(self.folder):
             if not resume and (earlier := _saved(self.folder)):
                 raise CheckpointError(
@@ -50,8 +46,7 @@ class Checkpoints:
         """Write a checkpoint, then remove all but this one and the one before it.
 
         Raises:
-            CheckpointError: where writing fails; earlier checkpoints are untouched then. Of the last one it is only a
-                warning: the model is trained and in memory, so nothing is left to protect.
+            CheckpointError: where writing fails, but for the last one: the model is trained and in memory.
         """
         step, whole = state.step, {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
         notes = {"records": [asdict(record) for record in state.records], "scores": state.scores}
@@ -60,10 +55,9 @@ class Checkpoints:
         try:
             write_atomically(self.folder / NAME.format(step), lambda part: save_file(whole, part, metadata))
         except (OSError, SafetensorError) as error:
-            message = f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)}); "
-            message += "those before it are untouched"
+            message = f"the checkpoint of step {step} could not be written to {self.folder} ({reason_of(error)})"
             if not last:
-                raise CheckpointError(message) from error
+                raise CheckpointError(f"{message}; those before it are untouched") from error
             warnings.warn(f"{message}. Training is complete and the model is in memory: save it", stacklevel=2)
             return
         try:
@@ -75,14 +69,12 @@ class Checkpoints:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
     def restore(self, state: TrainingState) -> None:
-        """Bring a state to the newest checkpoint that is whole; it stays as it is where there is none.
-
-        A damaged one is passed over with a warning, and kept until the next is saved.
+        """Bring a state to the newest checkpoint that is whole; without checkpoints it stays as it is.
 
         Raises:
             CheckpointError: where there are checkpoints but none is whole.
             OSError: where one cannot be read: that may pass, so no older one is taken in its place.
-            ValueError: where the checkpoint belongs to another model, other data or other settings; says which.
+            ValueError: where the checkpoint is another run's; says what differs.
         """
         damaged = []
         for _, path in reversed(_saved(self.folder)):
@@ -100,29 +92,28 @@ class Checkpoints:
             return
         if damaged:
             raise CheckpointError(
-                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged)}): "
-                "bring them back from a copy, or name another folder to begin anew"
+                f"no checkpoint in {self.folder} is whole ({'; '.join(damaged)}): name another folder to begin anew"
             )
 
 
 def newest_step(folder: Path) -> int:
-    """The step of the newest checkpoint in a folder, whole or not; 0 where there is none."""
+    """0 where there is no checkpoint; it may be damaged."""
     return max((step for step, _ in _saved(folder)), default=0)
 
 
 def _saved(folder: Path) -> list[tuple[int, Path]]:
-    """Our checkpoints with their steps, oldest first."""
+    """Steps and paths of checkpoints, oldest first."""
     return sorted((step, path) for step, path in _ours(folder) if path.suffix != ".part")
 
 
 def _ours(folder: Path) -> list[tuple[int, Path]]:
-    """Files with our names, and their steps; a folder of that name is not ours."""
+    """Steps and paths of all files with our names, also of unfinished ones."""
     files = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     return [(int(match[1]), path) for path in files if (match := OURS.fullmatch(path.name))]
 
 
 def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]] | None:
-    """What was written about the run, and the tensors; None where it is not all there."""
+    """What is told of the run, and the tensors; None where the file is damaged."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -142,10 +133,9 @@ def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def identity_of(
     model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict, groups: Sequence[ParameterGroup] = ()
 ) -> dict:
-    """What makes two runs the same run: the weights they begin with, what is trained, the data, the settings.
+    """What makes two runs the same: the weights they begin with, what is trained, the data, the settings.
 
-    Ask before training: weights are hashed as they are now. Only an adapter's trainable weights are left out, because
-    the checkpoint holds all of them.
+    Weights are hashed as they are now, all but an adapter's trainable ones: the checkpoint holds these.
     """
     added = adapter_names(model)
     drawn = [p for name, p in model.named_parameters() if name in added and not p.requires_grad]
@@ -166,7 +156,7 @@ def identity_of(
 
 
 def hash_of(tensors: Iterable[torch.Tensor]) -> str:
-    """The SHA-256 of tensors in their order, with type and shape, in hexadecimal."""
+    """The SHA-256 of tensors in their order, with type and shape."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -175,7 +165,7 @@ def hash_of(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
-    """Say in words where two identities differ; nothing where they are equal."""
+    """In words, where two identities differ."""
     for key in sorted({*saved, *now}):
         name, old, new = f"{where}{key}", saved.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -186,6 +176,6 @@ def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
 
 
 def _what_it_does(config) -> dict:
-    """An adapter's settings without its origin. What is off or empty is left out: a later peft has more of that."""
+    """An adapter's settings without its origin, and without what is off: a later peft has more of that."""
     about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
     return {key: value for key, value in config.to_dict().items() if value and key not in about}

@@ -39,30 +39,26 @@ class Device:
 
     @property
     def torch(self) -> torch.device:
-        """The device by torch's name."""
         return torch.device(self.kind)
 
     @property
     def has_host(self) -> bool:
-        """Whether there is another memory to go to; a CPU is its own host."""
-        return self.kind != "cpu"
+        return self.kind != "cpu"  # which is its own host
 
     def counting(self) -> AbstractContextManager:
-        """Inside, tensors are counted; a real device needs no help with that."""
+        """Inside, tensors are counted; a real device counts by itself."""
         return nullcontext()
 
     def place(self, model: nn.Module) -> None:
-        """Bring a model here."""
         if next(model.parameters()).device.type != self.kind:
             move_weights(model, self.torch)
 
     def room_for(self, model: nn.Module) -> int:
-        """Bytes that a step of `model` may use: what is free now, and what the model itself holds here already."""
+        """Bytes that a step of `model` may use: what is free, and what the model holds here already."""
         held = sum(p.nbytes for p in model.parameters() if p.device.type == self.kind)
         return probe(self.kind).free_memory + held
 
     def reset_peak(self) -> None:
-        """Count the peak from now on."""
         if self.kind in COUNT_THEIR_PEAK:
             torch.get_device_module(self.kind).reset_peak_memory_stats()
 
@@ -74,9 +70,7 @@ class Device:
 
 
 def probe(kind: str | None = None) -> Device:
-    """Describe the device to train on.
-
-    A device that is present but fails a small multiplication is named in `notes`, and the next kind is tried.
+    """Describe the device to train on; one that is present but broken is named in its `notes`.
 
     Args:
         kind: one of `KINDS`; None: that of the environment's `TLKIT_DEVICE`, else the best one that works.
@@ -93,16 +87,14 @@ def probe(kind: str | None = None) -> Device:
             return _describe(candidate, tuple(notes))
         if asked or problem != ABSENT:
             notes.append(f"{candidate}: {problem}")
-    remedy = "Ask for cpu, which is always there" if kind else "Leave TLKIT_DEVICE unset, or set it to cpu"
-    raise RuntimeError(f"{'; '.join(notes)}. {remedy}")
+    raise RuntimeError(f"{'; '.join(notes)}. Ask for cpu (device, or TLKIT_DEVICE), which is always there")
 
 
 def bf16_speed(device: Device) -> float:
-    """How many times as fast as in fp32 a matrix product is under bf16 autocast on `device`.
+    """How many times as fast as in fp32 a matrix product is under bf16 autocast.
 
-    A processor may have instructions for bf16 and still be slower with them, and without them it can be hundreds of
-    times slower. So both are measured, once in a process and for some milliseconds. CUDA cards are not measured:
-    those with native bf16 are faster with it (infinity), the others not (0).
+    Measured once in a process, for a processor may have instructions for bf16 and be slower with them. CUDA cards are
+    not measured: those with native bf16 are faster with it (infinity), the others not (0).
     """
     if device.kind == "cuda":
         return math.inf if device.native_bf16 else 0.0
@@ -110,14 +102,14 @@ def bf16_speed(device: Device) -> float:
 
 
 def settled_precision(asked: str, device: Device) -> str:
-    """The precision that was asked for; of "auto" bf16 where `device` is so much faster in it that a step is, too."""
+    """The precision that was asked for; for "auto" bf16 where that makes a step on `device` faster."""
     if asked == "auto":
         return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
     return asked
 
 
 def _try_out(kind: str) -> str | None:
-    """None when a small product works there; otherwise why not."""
+    """Why a small product does not work there, or None."""
     try:
         if kind != "cpu" and not (torch.backends.mps if kind == "mps" else getattr(torch, kind)).is_available():
             return ABSENT
@@ -150,10 +142,7 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
 
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
-    """Bytes that this process' control group (v2, else v1) may use, and that it uses, without file cache.
-
-    Infinity and 0 where there is no limit.
-    """
+    """Bytes that this process' control group (v2, else v1) may use (inf: no limit), and uses, without file cache."""
     names = {"memory.max": ("memory.current", "inactive_file")}
     names["memory/memory.limit_in_bytes"] = ("memory/memory.usage_in_bytes", "total_inactive_file")
     for name, (current, cache) in names.items():
@@ -167,13 +156,13 @@ def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
 
 @functools.cache
 def _measured_bf16_speed(kind: str, threads: int) -> float:
-    """How many times as fast a product is in bf16; `threads` is only asked so that another number is measured anew."""
+    """`threads` is a parameter so that another number of them is measured anew."""
     with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
         return _seconds_of_product(kind, False) / _seconds_of_product(kind, True)
 
 
 def _seconds_of_product(kind: str, in_bf16: bool) -> float:
-    """Seconds of one product, with the conversions that autocast makes around it."""
+    """Of one product, with the conversions that autocast makes around it."""
     factor = torch.ones(512, 512, device=kind)
     # Reading a value waits for the device.
     timer = Timer("factor.mm(factor)[0, 0].item()", globals={"factor": factor}, num_threads=torch.get_num_threads())

@@ -1,8 +1,7 @@
 """Several processes that train one model, on accelerate: what differs from `tlkit.training` is here, and only here.
 
 Each process takes its share of every batch. DDP holds the whole model in each and adds up the gradients; FSDP holds a
-part of every tensor in each, and gathers a block when it is needed. Losses are those of one process, but for the order
-of additions.
+part of every tensor in each, and gathers a block when it is needed.
 
 Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023, PyTorch FSDP.
 """
@@ -23,26 +22,13 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
+from tlkit import training
 from tlkit.examples import Batch, labels_in
 from tlkit.jobs import Job, reported
-from tlkit.losses import summed_loss
 from tlkit.memory import freed_memory_kept, saved_on_host
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import TrainingState, prepare
-from tlkit.training import (
-    TrainingResult,
-    check_settings,
-    checkpoints_of,
-    has_ended,
-    is_due,
-    note_score,
-    plan_of_scoring,
-    recorded,
-    result_of,
-    total_steps,
-    training_steps,
-)
+from tlkit.steps import TrainingState, prepare, summed_loss
 
 TIMEOUT = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
 LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
@@ -50,21 +36,14 @@ LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|n
 
 @contextmanager
 def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Accelerator | None]:
-    """Join the processes that torchrun has started, and part from them at the end; None where it has started none.
-
-    Args:
-        sharding: "ddp", "fsdp" or None, as it was asked for.
-        on_cpu: compute on processors, also where there are cards.
+    """Join the processes that torchrun has started, until the end; None where it has started none.
 
     Raises:
         ConnectionError: where another process ends before its time.
     """
     if not distributed.is_torchelastic_launched():
         if sharding is not None:
-            raise ValueError(
-                f"sharding {sharding!r} needs several processes: start them with "
-                "`torchrun --nproc-per-node 2 -m tlkit …`"
-            )
+            raise ValueError(f"sharding {sharding!r} needs several processes: `torchrun --nproc-per-node 2 -m tlkit …`")
         yield None
         return
     accelerator = Accelerator(cpu=on_cpu, kwargs_handlers=[InitProcessGroupKwargs(timeout=TIMEOUT)])
@@ -74,9 +53,8 @@ def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Acc
         if not LOST.search(str(error)):
             raise
         raise ConnectionError(
-            f"process {accelerator.process_index} of {accelerator.num_processes}: another process has ended; what "
-            "ended it stands above or below. Start the same command again with --resume: it goes on from the newest "
-            "checkpoint, with as many processes as you like"
+            f"process {accelerator.process_index} of {accelerator.num_processes}: another process has ended; its error "
+            "stands above or below. The same command with --resume goes on from the newest checkpoint"
         ) from error
     finally:
         accelerator.end_training()
@@ -97,29 +75,29 @@ def train_together(
     every: int = 100,
     resume: bool = False,
     progress: bool | Job = False,
-) -> TrainingResult:
+) -> training.TrainingResult:
     """`train` in several processes: each calls this with the same arguments, and the first one writes.
 
     A run that is resumed may have had another number of processes.
 
     Args:
-        accelerator: from `joined`.
         model: with FSDP it may be on the host, and is there again at the end.
         sharding: "ddp" (the default) or "fsdp".
         checkpoint_dir: with several machines a folder that they share.
     """
     plan, in_parts = plan or Plan(), sharding == "fsdp"
-    check_settings(model, blocks, config, plan, validation)
+    training.check_settings(model, blocks, config, plan, validation)
     in_phases = any(group.begins for group in groups)
     if config.patience is not None or in_phases or in_parts and in_four_bits(model):
         raise ValueError(
-            "several processes train without early stopping (patience), without a strategy that trains in phases, "
-            "and by fsdp without weights in 4 bits: leave it, or use one process"
+            "several processes train without patience, without a strategy that trains in phases, and by fsdp without "
+            "weights in 4 bits: leave it, or use one process"
         )
-    checkpoints = checkpoints_of(checkpoint_dir, every, resume, model, (blocks, validation), config, plan, groups)
+    data = (blocks, validation)
+    checkpoints = training.checkpoints_of(checkpoint_dir, every, resume, model, data, config, plan, groups)
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
-    is_main, scoring = accelerator.is_main_process, plan_of_scoring(plan, config)
+    is_main, scoring = accelerator.is_main_process, training.plan_of_scoring(plan, config)
     state = _WholeState(trained, config, groups, saves=is_main)
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
@@ -127,31 +105,27 @@ def train_together(
             checkpoints.restore(state)
         steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
         if len(set(steps)) > 1:
-            raise ValueError(
-                f"the processes would go on after the steps {steps}: expected {checkpoint_dir} to be one folder for "
-                "all machines"
-            )
+            raise ValueError(f"they go on after the steps {steps}: expected {checkpoint_dir} to be one folder for all")
         state.apply_plan(plan)
-        total = total_steps(len(blocks), config)
-        steps = training_steps(state, blocks, partial(_accumulate_share, accelerator, loss))
+        total = training.total_steps(len(blocks), config)
+        steps = training.training_steps(state, blocks, partial(_accumulate_share, accelerator, loss))
         with reported(progress, "training") as progress:
-            for _ in recorded(steps, state, total, progress, count_memory=False):
-                if validation is not None and is_due(state, config.evaluate_every, total):
-                    note_score(_mean_loss(accelerator, loss, validation, scoring), state)
-                if checkpoints and is_due(state, every, total):
+            for _ in training.recorded(steps, state, total, progress, count_memory=False):
+                if validation is not None and training.is_due(state, config.evaluate_every, total):
+                    training.note_score(_mean_loss(accelerator, loss, validation, scoring), state)
+                if checkpoints and training.is_due(state, every, total):
                     # What FSDP keeps in parts is gathered from all; the first one writes it.
-                    checkpoints.save(state, last=has_ended(state, total)) if is_main else state.tensors()
+                    checkpoints.save(state, last=training.has_ended(state, total)) if is_main else state.tensors()
     if in_parts:
         for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.data = _whole(sharded.detach()).to(parameter.device)
-    return result_of(state, len(blocks))
+    return training.result_of(state, len(blocks))
 
 
 def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:
     """A process' share of a batch, cut into passes: for each its rows, and their weight, 1 or 0.
 
-    Every process makes as many passes as the others, or they would wait for it: one whose rows are used up takes a row
-    that counts nothing.
+    All make as many passes, or they would wait for ever: one whose rows are used up takes a row of weight 0.
     """
     most = math.ceil(len(batch) / size)
     mine = batch[rank::size]
@@ -162,7 +136,7 @@ def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[
 def _accumulate_share(
     accelerator: Accelerator, loss: nn.Module, model: nn.Module, batch: Batch, plan: Plan
 ) -> list[torch.Tensor]:
-    """`accumulate_gradients`, but each process takes its share of a batch, and what they have is added up."""
+    """`accumulate_gradients` of each process' share of a batch; returns the loss of all."""
     size, rank = accelerator.num_processes, accelerator.process_index
     torch.manual_seed(torch.initial_seed() * size + rank)  # of the step, and no two processes draw the same numbers
     prepare(model, plan)
@@ -180,7 +154,7 @@ def _accumulate_share(
 
 @torch.no_grad()
 def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: Plan) -> float:
-    """`mean_loss`, of which each process computes its share; all get the same answer."""
+    """`mean_loss`, of which each process computes its share."""
     passes = shares(blocks, accelerator.process_index, accelerator.num_processes, plan.micro_batch_size)
     with evaluation_mode(loss):
         parts = [loss(rows.to(accelerator.device), plan) * weight for rows, weight in passes]
@@ -188,7 +162,7 @@ def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: P
 
 
 class _SummedLoss(nn.Module):
-    """`summed_loss` as a module, for DDP and FSDP, which act where a module's forward pass begins and ends."""
+    """`summed_loss` as a module: DDP and FSDP act where a module's forward pass begins and ends."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -199,7 +173,7 @@ class _SummedLoss(nn.Module):
 
 
 def _sharded(accelerator: Accelerator, model: nn.Module) -> nn.Module:
-    """The loss of a model of which FSDP keeps a part in each process; accelerate would do so on GPUs only."""
+    """The loss of a model that FSDP keeps in parts; accelerate would do so on GPUs only."""
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     for block in find_blocks(base_model(model)):
         fully_shard(block, mesh=mesh)
@@ -207,7 +181,7 @@ def _sharded(accelerator: Accelerator, model: nn.Module) -> nn.Module:
 
 
 def _second_module(model: nn.Module) -> nn.Module:
-    """A second module with the weights of `model`, for FSDP to cut up; those of `model` are empty from now on."""
+    """A module with the weights of `model`, for FSDP to cut up; those of `model` are empty from now on."""
     second = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
     for parameter in model.parameters():
         parameter.data = parameter.data.new_empty(0)
@@ -236,7 +210,7 @@ class _WholeState(TrainingState):
         super().load_tensors(step, {name: self._in_parts(name, tensor) for name, tensor in tensors.items()})
 
     def _in_parts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """As the parameter that it belongs to; AdamW's count of steps is no such tensor."""
+        """As the parameter that it belongs to, all but AdamW's count of steps."""
         like = self.parameters[int(name.split(".")[1])]
         if not isinstance(like, DTensor) or name.endswith(".step"):
             return tensor

@@ -22,13 +22,10 @@ LOGITS_AT_ONCE = 2**25  # values, 128 MiB in fp32: so an evaluation does not nee
 
 @dataclass(frozen=True)
 class PerplexityResult:
-    """Token-weighted perplexity of a set of documents, with a 95% bootstrap interval over documents.
-
-    Only results of one window and stride can be compared: the same text scores better with more context a token.
-    """
+    """Token-weighted perplexity of documents; only results of one context and stride can be compared."""
 
     perplexity: float
-    low: float
+    low: float  # of a 95% bootstrap interval over documents
     high: float
     nats_per_token: float
     bits_per_byte: float
@@ -66,12 +63,8 @@ def perplexity(
     Args:
         texts: the documents, in any number and length.
         context: tokens that a window reads; None for 256, or fewer where the model reads fewer.
-        stride: tokens that it moves on by; None for `context`. A smaller one gives each token more context, and costs
-            more.
+        stride: tokens that it moves on by; None for `context`. A smaller one gives tokens more context, and costs more.
         batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
-
-    Raises:
-        ValueError: for no text, a window beyond the model's longest input, or an impossible stride.
 
     Source: the sliding-window method of the transformers documentation, "Perplexity of fixed-length models".
     """
@@ -83,7 +76,7 @@ def perplexity(
     if not 1 <= stride <= context:
         raise ValueError(f"stride={stride}: expected 1 to context={context}, or tokens would be skipped")
     if not texts:
-        raise ValueError("no documents to evaluate: the corpus split is empty")
+        raise ValueError("no documents to evaluate")
     stream, owners = token_stream(texts, tokenizer)
     losses, counts = torch.zeros(2, len(texts), dtype=torch.float64)
     vocabulary = model.config.get_text_config().vocab_size
@@ -108,16 +101,9 @@ def perplexity(
 def score_examples(
     model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Job = SILENT
 ) -> PerplexityResult:
-    """Perplexity of the labels: of the answers' tokens, or of the classes, of which one who guesses has their number.
+    """Perplexity of the labels: of the answers' tokens, or of the classes, where guessing gives their number.
 
-    A document is a row, and a row is read whole.
-
-    Args:
-        model: a causal language model, or a classifier.
-        examples: with labels that the model has.
-        tokenizer: to count the bytes of answers, for bits per byte; None leaves them out.
-        batch_size: rows at once, fewer where the vocabulary is large.
-        progress: the part of a job to report to how much has been scored.
+    A document is a row, and a row is read whole. Without a tokenizer there are no bits per byte.
     """
     width = examples.shape[1]
     if examples.classifies:
@@ -139,7 +125,7 @@ def score_examples(
 def class_logits(
     model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Job = SILENT
 ) -> torch.Tensor:
-    """What a classifier makes of each row: logits in float64 on the host, shape (rows, classes)."""
+    """Logits of a classifier in float64 on the host, shape (rows, classes)."""
     device, logits = next(model.parameters()).device, torch.zeros(len(examples), class_count(model)).double()
     with evaluation_mode(model):
         for places, rows in _by_length(examples, batch_size, progress):
@@ -164,14 +150,13 @@ def _result(
     vocabulary: int | None,
     unknown: float = 0.0,
 ) -> PerplexityResult:
-    """Put the losses of documents together into one score.
+    """One score of all documents.
 
     Args:
         losses: nats of each document, shape (documents,), in float64.
         counts: tokens scored in each, or labels, of the same shape.
         text: all that was scored, for its bytes; empty where it is no text.
-        window: context and stride.
-        vocabulary: tokens that could have been predicted; None for classes, of which no score is too bad to be true.
+        vocabulary: None for classes, of which no score is too bad to be true.
         unknown: share of tokens that the tokenizer does not know.
     """
     nats, tokens, size = float(losses.sum()), int(counts.sum()), len(text.encode())
@@ -192,15 +177,14 @@ def _result(
 
 
 def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
-    """How many windows `perplexity` evaluates at a time: at least one, and no more logits than `LOGITS_AT_ONCE`."""
+    """How many windows `perplexity` evaluates at a time, with no more logits than `LOGITS_AT_ONCE`."""
     return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
 
 
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
     """Yield (inputs, targets, places of the targets) in batches of equally shaped windows.
 
-    A window reads at most `context` tokens and scores those of its targets that no window before it scored:
-    all of them in the first window, the last `stride` in the others.
+    Each scores those of its targets that no window before it scored: all in the first, the last `stride` in the others.
     """
     last, windows = len(stream) - 1, []
     scored_up_to = 1  # the first token of the stream has nothing before it
@@ -218,10 +202,7 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
 
 @torch.no_grad()
 def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Loss of every target, 0 where it is `IGNORED`, in float64 on the host, shape (rows, scored).
-
-    Logits are made for the scored places only.
-    """
+    """Loss of every target, 0 where it is `IGNORED`, in float64 on the host, shape (rows, scored)."""
     device = next(model.parameters()).device
     logits = model(input_ids=inputs.to(device), logits_to_keep=targets.shape[1], use_cache=False).logits.float()
     wanted = targets.flatten().to(device)
@@ -230,7 +211,7 @@ def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor)
 
 
 def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
-    """95% interval of perplexity: documents, not tokens, are drawn, for tokens of one text are not independent."""
+    """95% interval of perplexity; documents are drawn, for tokens of one text are not independent."""
     draws = torch.randint(len(losses), (BOOTSTRAP_DRAWS, len(losses)), generator=torch.Generator().manual_seed(0))
     means = losses[draws].sum(1) / counts[draws].sum(1).clamp(min=1)
     low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=means.dtype)).exp().tolist()
@@ -241,14 +222,11 @@ def _doubts(value: float, tokens: int, vocabulary: int, unknown: float) -> tuple
     doubts = []
     if value > vocabulary:
         doubts.append(
-            f"perplexity {value:,.0f} is above the vocabulary size {vocabulary:,}: guessing uniformly would do better, "
-            "so the weights did not load, or the labels are shifted"
+            f"perplexity {value:,.0f} is above the vocabulary size {vocabulary:,}, which guessing gives: the weights "
+            "did not load, or the labels are shifted"
         )
     if unknown > MOST_UNKNOWN:
-        doubts.append(
-            f"{unknown:.0%} of the tokens are unknown to the tokenizer: all one token, easy to guess, so that the "
-            "figure says little about this text"
-        )
+        doubts.append(f"{unknown:.0%} of the tokens are unknown to the tokenizer, all one token and easy to guess")
     if tokens < FEWEST_TOKENS:
         doubts.append(f"only {tokens} tokens were scored; below {FEWEST_TOKENS} the figure is mostly chance")
     return tuple(doubts)

@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Inside, new tensors lie in the host's memory: virtual devices and traces neither count nor refuse them."""
+    """Inside, new tensors are on the host: virtual devices and traces neither count nor refuse them."""
     tracks = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, MemoryTrack) and not mode.on]
     for track in tracks:
         track.hosted += 1
@@ -32,10 +32,7 @@ def on_host() -> Iterator[None]:
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors: now (`current`) and at most (`peak`).
-
-    It counts what torch holds, without the interpreter and kernels' scratch space: the figure is the same on every
-    machine, and for real tensors and fake ones.
+    """Bytes of live tensors: now (`current`) and at most (`peak`), the same on every machine, also for fake tensors.
 
     Args:
         on: the type of the device to count on, such as "cuda"; default: all, but what is made `on_host`.
@@ -45,17 +42,16 @@ class MemoryTrack(TorchDispatchMode):
         super().__init__()
         self.on, self.current, self.peak = on, 0, 0
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
-        self.hosted = 0  # how many `on_host` are around what is made now
+        self.hosted = 0  # how many `on_host` are open
 
     def count(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Count tensors that are there already."""
         for tensor in tensors if not self.hosted else ():
             storage = tensor.untyped_storage()
             if storage._cdata not in self._counted:
                 self._count(storage, storage._cdata, tensor)
 
     def admit(self, size: int) -> None:
-        """Called before bytes are counted; a device with a budget raises here."""
+        """Called before bytes are counted: a device with a budget raises here."""
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
@@ -74,12 +70,10 @@ class MemoryTrack(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """No: nothing is compiled in here, and the guard against it would cost more than the counting."""
-        return False
+        return False  # nothing is compiled in here, and the guard against it would cost more than the counting
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        # Half of a step's thousands of calls return a view or their argument, and are known by their identity:
-        # operators live as long as the process, and hashing one takes longer than all that follows.
+        # By identity, for operators live as long as the process, and hashing one takes longer than all that follows.
         is_of_torch, allocates = _OPERATORS.get(id(function)) or _look_up(function)
         if is_of_torch:
             result = function(*args, **kwargs) if kwargs else function(*args)
@@ -110,8 +104,7 @@ def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
 def _autocast_of_caller(args: tuple) -> AbstractContextManager:
     """Autocast as it was where an operator was called; while operators are counted, it is off.
 
-    An operator of another library may itself be made of torch's, as that of bitsandbytes for 4-bit weights is, and
-    without autocast it would compute in another type than without the counting.
+    Operators of other libraries, such as bitsandbytes, call torch's, and would compute in another type without it.
     """
     kind = next((value.device.type for value in args if isinstance(value, torch.Tensor)), "cpu")
     if not torch.amp.is_autocast_available(kind):
@@ -123,7 +116,7 @@ def _autocast_of_caller(args: tuple) -> AbstractContextManager:
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and every tensor made inside the block; the count is its `peak`, in bytes."""
+    """Count the model's tensors and all that are made inside; `peak` is in bytes."""
     with MemoryTrack() as track:
         track.count(tensors_of(model))
         yield track
@@ -132,7 +125,7 @@ def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
 class VirtualDevice(MemoryTrack):
     """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
 
-    Use it as a context; `count` the model's tensors, or let `train_with_fallback` do both.
+    Used as a context, which `train_with_fallback` does by itself.
     """
 
     kind = "cpu"
@@ -146,23 +139,18 @@ class VirtualDevice(MemoryTrack):
 
     @property
     def free_memory(self) -> int:
-        """Bytes that are left."""
         return self.budget - self.current
 
     def counting(self) -> AbstractContextManager:
-        """Inside, tensors are counted, and once only."""
-        return nullcontext() if self in _get_current_dispatch_mode_stack() else self
+        return nullcontext() if self in _get_current_dispatch_mode_stack() else self  # counted once only
 
     def place(self, model: nn.Module) -> None:
-        """Bring a model here."""
         self.count(tensors_of(model))
 
     def room_for(self, model: nn.Module) -> int:
-        """Bytes that a step of `model` may use."""
         return self.budget
 
     def reset_peak(self) -> None:
-        """Count the peak from now on."""
         self.peak = self.current
 
     def admit(self, size: int) -> None:
@@ -181,7 +169,7 @@ def virtual_device(memory: str) -> VirtualDevice:
 
 
 def parse_size(text: str) -> int:
-    """The bytes of a size such as "48MB", "8 GB" or "7.5GiB": MB is 10**6 and MiB 2**20; a ValueError for all else."""
+    """The bytes of a size such as "48MB" or "7.5GiB": MB is 10**6 and MiB 2**20; ValueError for all else."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\s*", str(text), re.IGNORECASE)
     base = 1024 if match and match[3] else 1000
     size = int(float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
@@ -202,13 +190,13 @@ def move_weights(model: torch.nn.Module, device: torch.device) -> None:
 
 
 def move_to_host(model: torch.nn.Module) -> None:
-    """Move a model to the host, also from a virtual device, whose weights lie in the same memory."""
+    """Move a model to the host, also from a virtual device."""
     with on_host():
         move_weights(model, CPU)
 
 
 def saved_on_host(model: torch.nn.Module) -> AbstractContextManager:
-    """What the forward pass saves for the backward pass goes to the host's memory, weights excepted."""
+    """What the forward pass saves for the backward pass goes to the host, weights excepted."""
     weights = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
 
     def pack(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.device | None]:
@@ -231,8 +219,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers that malloc.h gives to what
 def freed_memory_kept() -> Iterator[None]:
     """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
 
-    Every step makes and frees the same tensors. The GNU C library gives large ones back to the system each time, and
-    the system clears every page before it hands it out again. Nothing is done with another C library.
+    The GNU C library gives large tensors back at each step, and the system clears every page that it hands out again.
     """
     if platform.libc_ver()[0] != "glibc":
         yield

@@ -1,4 +1,4 @@
-"""One optimizer step: what it changes (the state) and how it is carried out (the plan), kept apart."""
+"""One optimizer step: the state that it changes, the loss, and how a plan says to carry it out."""
 
 import math
 import time
@@ -9,9 +9,10 @@ from functools import partial
 
 import torch
 from torch import nn
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from tlkit.examples import Batch, labels_in
-from tlkit.losses import summed_loss
+from tlkit.examples import IGNORED, Batch, as_examples, inputs_of, labels_in
 from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trained_groups
 from tlkit.names import BACKWARD, UPDATE, phase
@@ -19,18 +20,19 @@ from tlkit.settings import Plan, TrainingConfig
 
 # Fused: one call changes all weights of a group once their moments are there.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
-
-NOTHING_TO_TRAIN = (
-    "nothing can be trained: the loss depends on no trainable tensor; expected that the forward pass uses what the "
-    "strategy made trainable, and detaches nothing above it"
-)
-
+LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time where the loss is computed in pieces
 # Adds up the gradients of a batch, and returns losses whose sum is the loss of the batch in nats per label.
 Accumulate = Callable[[nn.Module, Batch, Plan], list[torch.Tensor]]
 
 
 class NothingToTrain(RuntimeError):
     """A step in which no gradient could arrive at any trainable tensor."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "nothing can be trained: the loss depends on no trainable tensor; expected that the forward pass uses what "
+            "the strategy made trainable, and detaches nothing above it"
+        )
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class StepRecord:
 
 
 class TrainingState:
-    """All that a run must remember: the trainable weights, the optimizer, the number of steps done and their records.
+    """All that a run must remember: trainable weights, optimizer, the number of steps done and their records.
 
     Random numbers are no part of it: each step draws its own, from the seed and its number.
     """
@@ -56,7 +58,6 @@ class TrainingState:
     def __init__(
         self, model: nn.Module, config: TrainingConfig | None = None, groups: Sequence[ParameterGroup] = ()
     ) -> None:
-        """Before the first step of a model with a strategy applied; `groups` are those of the strategy's report."""
         self.model, self.config, self.plan, self.step = model, config or TrainingConfig(), Plan(), 0
         self.groups = trained_groups(model, groups)
         self.parameters = [parameter for group in self.groups for parameter in group["params"]]
@@ -82,7 +83,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer to where a plan wants them; from the device to the host, never back."""
+        """Bring weights and optimizer from the device to the host where the plan says so; never back."""
         self.plan = plan
         if plan.train_on_host:
             move_to_host(self.model)
@@ -93,7 +94,6 @@ class TrainingState:
             self._give_optimizer_to_host(copies)
 
     def update_weights(self, learning_rate: float) -> None:
-        """One step of the optimizer, by the gradients that lie in the weights."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate * group["rate"]
         if self.master_parameters is self.parameters:
@@ -109,10 +109,9 @@ class TrainingState:
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
     def make_moments(self) -> None:
-        """AdamW's moments, before its first step would make them.
+        """Make AdamW's moments before its first step would.
 
-        AdamW updates its groups one after the other, so that with several of them some weights would have moved when
-        memory runs out for the moments of others.
+        It updates group after group, so some weights would have moved when memory runs out for the moments of others.
         """
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.master_parameters, self.parameters, strict=True)
@@ -135,7 +134,7 @@ class TrainingState:
                 moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors of it, by names that a checkpoint uses."""
+        """All tensors, by the names that a checkpoint uses."""
         named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
         named |= {f"best.{number}": tensor for number, tensor in enumerate(self.best_weights or ())}
         for number, moments in self.optimizer.state_dict()["state"].items():
@@ -144,7 +143,7 @@ class TrainingState:
 
     @torch.no_grad()
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Become what another state was."""
+        """Go on from the `tensors` of another state after so many steps."""
         optimizer, numbers = self.optimizer.state_dict() | {"state": {}}, range(len(self.parameters))
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
@@ -159,12 +158,11 @@ class TrainingState:
         self.step = step
 
     def drop_gradients(self) -> None:
-        """Free them, also those of copies on the host."""
         for tensor in (*self.parameters, *self.master_parameters):
             tensor.grad = None
 
     def _new_optimizer(self, tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
-        """An optimizer of the parameters or their copies, in the groups and in the order of the parameters."""
+        """Of the parameters or their copies, which are in the same order."""
         left = iter(tensors)
         groups = [group | {"params": [next(left) for _ in group["params"]]} for group in self.groups]
         return OPTIMIZERS[self.config.optimizer](groups, lr=0.0, weight_decay=self.config.weight_decay)
@@ -180,12 +178,12 @@ class TrainingState:
 
 
 def first_step(begins: float, total: int) -> int:
-    """The step, counted from 0, in which a group of parameters is trained for the first time; there always is one."""
+    """The step, counted from 0, in which a group of parameters is trained for the first time."""
     return math.floor(begins * total)
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
-    """Put a model into training mode, and forget its activations where the plan says so."""
+    """Put a model into training mode, with activation checkpointing where the plan says so."""
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
@@ -195,14 +193,7 @@ def prepare(model: nn.Module, plan: Plan) -> None:
 
 
 def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[torch.Tensor]:
-    """Add up the gradients of all micro-batches.
-
-    Returns:
-        The losses of the micro-batches, which sum to the loss of the batch in nats per label.
-
-    Raises:
-        NothingToTrain: where no gradient would arrive at any trainable tensor.
-    """
+    """Add up the gradients of all micro-batches; their losses sum to that of the batch, in nats per label."""
     prepare(model, plan)
     device = next(model.parameters()).device
     labels = labels_in(batch)
@@ -212,7 +203,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
             # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
             loss = summed_loss(model, rows.to(device), plan) / labels
             if not loss.requires_grad:
-                raise NothingToTrain(NOTHING_TO_TRAIN)
+                raise NothingToTrain
             with phase(BACKWARD):
                 loss.backward()
             losses.append(loss.detach())
@@ -222,12 +213,9 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
 def take_step(
     state: TrainingState, batch: Batch, learning_rate: float, accumulate: Accumulate = accumulate_gradients
 ) -> StepRecord:
-    """Carry out one optimizer step on `batch` as `state.plan` says.
+    """Carry out one optimizer step as `state.plan` says.
 
-    Where it breaks off before the weights move, as where memory runs out, the state is as it was before.
-
-    Raises:
-        FloatingPointError: where loss or gradient are not finite; the state is as it was before.
+    Where it fails before the weights move, for want of memory or of a finite loss, the state is as it was before.
     """
     started, done = time.perf_counter(), state.step
     torch.manual_seed(state.config.seed * 1_000_003 + done)
@@ -235,7 +223,7 @@ def take_step(
         with on_host() if state.plan.train_on_host else nullcontext():
             losses = accumulate(state.model, batch, state.plan)
             if all(parameter.grad is None for parameter in state.parameters):
-                raise NothingToTrain(NOTHING_TO_TRAIN)
+                raise NothingToTrain
             with phase(UPDATE):
                 state.make_moments()
                 loss = sum(part.item() for part in losses)
@@ -252,11 +240,7 @@ def take_step(
 
 
 def clip_gradients(state: TrainingState, loss: float) -> float:
-    """Scale the gradients down to the longest that is allowed; returns their norm before that.
-
-    Raises:
-        FloatingPointError: where loss or norm are not finite, naming what to try.
-    """
+    """Scale the gradients down to the longest that is allowed; their norm before, which must be finite."""
     most = state.config.max_gradient_norm
     total_norm = nn.utils.get_total_norm(p.grad for p in state.parameters if p.grad is not None)
     if hasattr(total_norm, "full_tensor"):  # under FSDP each process has a part of it
@@ -273,9 +257,62 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
     return norm
 
 
+def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
+    """Loss in nats, summed over all labels: the tokens that count, but the first of each row, or the rows' classes.
+
+    From the logits, because some architectures take no labels that are shifted already, and some add a term that is no
+    sum over tokens, such as the auxiliary loss of a mixture's routers.
+    """
+    examples = as_examples(batch)
+    with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
+        if examples.classifies:
+            logits = model(**inputs_of(examples), use_cache=False).logits
+            return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
+        # The last token of a row predicts none, so it is only a label: no work is done for it.
+        read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
+        inputs = inputs_of(read)
+        if not plan.chunked_loss:
+            logits = model(**inputs, use_cache=False).logits
+            if logits.shape[1] > read.shape[1]:  # a learned prompt has some, too
+                logits = logits[:, -read.shape[1] :]  # never without need: its backward pass copies all logits
+            return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum", ignore_index=IGNORED)
+        base = base_model(model)
+        head = base.get_output_embeddings()
+        hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
+        return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
+
+
+def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
+    def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
+
+    chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
+    return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
+
+
+@torch.no_grad()
+def chunked_loss_agrees(model: nn.Module) -> bool:
+    """Whether `logits == head(decoder(tokens))`, to the bit, so that the loss can be computed in pieces.
+
+    Not so for Gemma 2, which caps its logits, Cohere and Granite, which scale them, and BERT.
+    """
+    base = base_model(model)
+    decoder, head = base.get_decoder(), base.get_output_embeddings()
+    if not isinstance(head, nn.Linear) or type(head).forward is not nn.Linear.forward or decoder in (None, base):
+        return False
+    tokens = torch.arange(4, device=head.weight.device)[None]
+    with evaluation_mode(model):
+        logits = model(input_ids=tokens, use_cache=False).logits
+        try:
+            hidden = decoder(input_ids=tokens, use_cache=False).last_hidden_state
+        except (RuntimeError, TypeError, ValueError, IndexError, AttributeError):
+            return False  # it asks for more than tokens
+    return torch.equal(head(hidden.to(head.weight.dtype)).to(logits.dtype), logits)
+
+
 @torch.no_grad()
 def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None) -> float:
-    """Loss in nats per label (for blocks of text: per token) over rows of equal length."""
+    """Loss in nats per label; of blocks of text, per token."""
     plan = plan or Plan()
     device = next(model.parameters()).device
     with evaluation_mode(model):

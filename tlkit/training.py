@@ -13,33 +13,36 @@ import torch
 from tlkit.checkpoints import Checkpoints, identity_of
 from tlkit.examples import Batch, Examples, as_examples, refuse_shifted, tensors_in
 from tlkit.jobs import Job, reported
-from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.parts import ParameterGroup, base_model, longest_input, refuse_plan
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
-from tlkit.steps import Accumulate, StepRecord, TrainingState, accumulate_gradients, first_step, mean_loss, take_step
+from tlkit.steps import (
+    Accumulate,
+    StepRecord,
+    TrainingState,
+    accumulate_gradients,
+    chunked_loss_agrees,
+    first_step,
+    mean_loss,
+    take_step,
+)
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run leaves behind.
-
-    For `peak_memory` live tensors are counted in one step, the first that has the optimizer's state; it is marked
-    `memory_counted`. It is NaN for several processes, and where no step was left to take.
-    """
+    """What a training run leaves behind."""
 
     history: pd.DataFrame  # a row for each step
     validation: pd.DataFrame  # a row for each evaluation
-    peak_memory: float  # bytes of tensors
+    # Bytes of tensors in the first step that has the optimizer's state, which is marked `memory_counted`; NaN for
+    # several processes, and where no step was left to take.
+    peak_memory: float
     stopped_early: bool
 
     @property
     def seconds(self) -> float:
-        """Of all steps, without evaluations and checkpoints.
-
-        A step in which memory was counted takes longer, so it is taken to need as long per token as the others did.
-        """
+        """Of all steps; the one in which memory was counted is taken to need as long per token as the others did."""
         timed = self.history[~self.history.memory_counted]
         timed = self.history if timed.empty else timed
         return float(timed.seconds.sum()) * self.tokens / int(timed.tokens.sum())
@@ -76,8 +79,6 @@ def train(
         progress: True to show step, loss and time left; or the larger job to report the steps to.
 
     Raises:
-        ValueError: before any work, for settings or data that cannot train, or that are not those of the checkpoint.
-        CheckpointError: where a checkpoint cannot be written or read.
         FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
@@ -100,7 +101,7 @@ def train(
 def training_steps(
     state: TrainingState, blocks: Batch, accumulate: Accumulate = accumulate_gradients
 ) -> Iterator[StepRecord]:
-    """Take the steps that are left, one each time the next record is asked for; to stop, stop asking."""
+    """Take the steps that are left, one for each record that is asked for; to stop, stop asking."""
     config, total = state.config, total_steps(len(blocks), state.config)
     while not has_ended(state, total):
         rate = config.learning_rate * learning_rate_factor(state.step, total, config)
@@ -112,41 +113,40 @@ def training_steps(
 def recorded(
     steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Job, *, count_memory: bool = True
 ) -> Iterator[StepRecord]:
-    """Hand on the records of steps: keep them in the state, show them, and count live tensors in one of the steps."""
+    """Keep and show the records of steps, and hand them on; live tensors are counted in one of the steps."""
     # The first step that has the optimizer's state from the beginning, and in which all is trained.
     fullest = max(first_step(group["begins"], total) for group in state.groups)
     counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
     progress.step(state.step, total, f"step {state.step} of {total}")
     while True:
-        if state.step + 1 == counted:
-            with MemoryTrack(on=next(state.model.parameters()).device.type) as track:
+        track = MemoryTrack(on=next(state.model.parameters()).device.type) if state.step + 1 == counted else None
+        with track or nullcontext():
+            if track:
                 track.count(tensors_of(state.model))
                 track.count(moment for moments in state.optimizer.state.values() for moment in moments.values())
-                record = next(steps, None)
-            if record is not None:
-                record, state.peak_memory = replace(record, memory_counted=True), track.peak
-        else:
             record = next(steps, None)
         if record is None:
             break
+        if track:
+            record, state.peak_memory = replace(record, memory_counted=True), track.peak
         state.records.append(record)
         progress.step(state.step, total, f"step {state.step} of {total}, loss {record.loss:.3f}")
         yield record
 
 
 def has_ended(state: TrainingState, total: int) -> bool:
-    """Whether no step is left to take, or too many evaluations in a row were no better than the best before them."""
+    """Whether no step is left, or too many evaluations in a row were no better than the best before them."""
     patience = state.config.patience
     return state.step >= total or patience is not None and _without_gain(state) >= patience
 
 
 def is_due(state: TrainingState, every: int | None, total: int) -> bool:
-    """Whether it is time for what is done after every so many steps and at the end; with None, at the end alone."""
+    """Whether it is time for what is done after `every` steps (None: none) and at the end."""
     return has_ended(state, total) or every is not None and state.step % every == 0
 
 
 def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """What is left behind by a run on so many rows, the best weights in the model where they were kept."""
+    """The result of a run on so many rows; the best weights are in the model where they were kept."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -158,19 +158,17 @@ def result_of(state: TrainingState, rows: int) -> TrainingResult:
 
 
 def _without_gain(state: TrainingState) -> int:
-    """Evaluations in a row, up to the last, that were no better than the best before them."""
+    """Evaluations since the best one."""
     losses = [math.inf, *(score["validation_loss"] for score in state.scores)]
     return len(losses) - 1 - losses.index(min(losses))
 
 
 def note_score(loss: float, state: TrainingState) -> None:
-    """Keep a validation loss; where training may stop early, also the weights, if it is the best so far."""
+    """Keep a validation loss, and the weights if it is the best so far and training may stop early."""
     perplexity = math.exp(min(loss, 700))
     state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
-        warnings.warn(
-            f"the validation loss after step {state.step} is {loss}: it counts as no improvement", stacklevel=3
-        )
+        warnings.warn(f"the validation loss after step {state.step} is {loss}: no improvement", stacklevel=3)
     if state.config.patience is not None and _without_gain(state) == 0:
         with on_host():
             state.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
@@ -191,7 +189,7 @@ def checkpoints_of(
     plan: Plan,
     groups: Sequence[ParameterGroup],
 ) -> Checkpoints | None:
-    """The checkpoints of a run, which begins with `model` as it is now; None without a folder."""
+    """The checkpoints of a run that begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
@@ -209,15 +207,12 @@ def steps_per_epoch(rows: int, config: TrainingConfig) -> int:
 
 
 def total_steps(rows: int, config: TrainingConfig) -> int:
-    """Optimizer steps in the whole run, at least one."""
+    """Optimizer steps in the whole run."""
     return max(1, round(config.epochs * steps_per_epoch(rows, config)))
 
 
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
-    """The batch of one step, from the seed and the step number alone, so that any step can be repeated.
-
-    Each row comes once in an epoch. Examples are cut to the longest of the batch.
-    """
+    """The batch of a step, by the seed and the step number alone, so that any step can be repeated."""
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
     batch = blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
@@ -225,7 +220,7 @@ def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
 
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then the schedule down towards zero: between 0 and 1, to be multiplied by the learning rate."""
+    """Between 0 and 1: linear warm-up, then the schedule down towards zero."""
     warmup = round(config.warmup_fraction * total)
     if step < warmup:
         return (step + 1) / warmup
@@ -236,16 +231,14 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 def check_settings(
     model: torch.nn.Module, blocks: Batch, config: TrainingConfig, plan: Plan, validation: Batch | None = None
 ) -> None:
-    """Raise ValueError, with what was given and what was expected, for settings or data that cannot train."""
+    """Raise ValueError for settings or data that cannot train."""
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
     vocabulary = model.config.get_text_config().vocab_size
     if len(blocks.shape) != 2 or len(blocks) == 0:
         raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
-    if config.patience is not None and validation is None:
-        raise ValueError("early stopping (patience) needs validation blocks")
-    if config.evaluate_every is not None and validation is None:
-        raise ValueError(f"evaluate_every={config.evaluate_every} needs validation blocks")
+    if validation is None and (config.patience is not None or config.evaluate_every is not None):
+        raise ValueError("patience and evaluate_every need validation blocks")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)
@@ -256,15 +249,11 @@ def check_settings(
             raise ValueError(f"{name} of {rows.shape[1]} tokens: this model reads at most {limit}")
         highest = int(as_examples(rows).tokens.max())
         if highest >= vocabulary:
-            raise ValueError(
-                f"token {highest} in {name}, but the model's vocabulary has {vocabulary}: was another tokenizer used?"
-            )
+            raise ValueError(f"token {highest} in {name}: the model has {vocabulary}; was another tokenizer used?")
         if isinstance(rows, Examples):
             if not rows.classifies:
                 refuse_shifted(rows)
         elif rows.shape[1] < 2:
-            raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first one is only read")
+            raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):
-        raise ValueError(
-            f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head, so it cannot be cut"
-        )
+        raise ValueError(f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head")

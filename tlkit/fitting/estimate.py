@@ -26,15 +26,14 @@ from tlkit.steps import OPTIMIZERS, NothingToTrain, TrainingState, accumulate_gr
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# What a process grows by beyond its tensors: kernels' scratch space and libraries loaded on the way. Measured on
-# processors, 13 to 22 MiB in each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes
-# more, see `CARD_SHARE`.
+# What a process grows by beyond its tensors, for scratch space and libraries: measured on processors, 13 to 22 MiB in
+# each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes more, see `CARD_SHARE`.
 PROCESS_OVERHEAD_BYTES = 20 * 2**20
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
 
 
 class CannotEstimate(ValueError):
-    """A model whose step cannot be followed without its contents; training itself may well be possible."""
+    """A model whose step cannot be followed without its contents; training may well be possible."""
 
 
 @dataclass(frozen=True)
@@ -47,12 +46,11 @@ class MemoryEstimate:
 
     @property
     def peak(self) -> int:
-        """Bytes of tensors at the highest moment."""
         return sum(self.categories.values())
 
     @property
     def resident(self) -> int:
-        """Bytes a process grows by: to compare with the free memory of a processor."""
+        """Bytes a process grows by, to compare with the free memory of a processor."""
         return self.peak + self.process_overhead
 
     @property
@@ -80,7 +78,7 @@ def estimate_memory(
 ) -> MemoryEstimate:
     """Bytes that one training step will need at its peak; nothing of that size is made.
 
-    The real step is carried out on tensors that have shapes and no contents, and every tensor is counted.
+    The real step is carried out on tensors that have no contents, and every tensor is counted.
 
     Args:
         model: a preset, folder, hub id or configuration, which is built without weights and adapted by `strategy`; or
@@ -88,12 +86,11 @@ def estimate_memory(
         strategy: a name of `STRATEGIES`, by default full fine-tuning.
         dtype: of the weights: "fp32", "bf16" or "fp16".
         plan: how the step is carried out, by default all blocks at once.
-        evaluation: windows and tokens of an evaluation after the training, where it is part of the job (`perplexity`
-            takes `windows_at_once` windows); it becomes the phase "evaluation".
+        evaluation: windows and tokens of an evaluation that follows, with `windows_at_once` windows; it becomes the
+            phase "evaluation".
         classes: of a classifier that is built from a name or a configuration; None for a causal language model.
 
     Raises:
-        ValueError: for an unknown model, strategy, dtype or size, before any work.
         CannotEstimate: where what the model does depends on the contents of its tensors, as routing to experts may.
     """
     plan = plan or Plan()
@@ -122,9 +119,8 @@ def estimate_memory(
     except Exception as error:  # a model's own code may raise anything where it finds no contents
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise CannotEstimate(
-            f"the memory of {type(model).__name__} cannot be estimated: its step cannot be followed without the "
-            f"contents of its tensors ({type(error).__name__}: {reason}). Training itself may work: "
-            "`train_with_fallback` then goes by real out-of-memory errors"
+            f"the memory of {type(model).__name__} cannot be estimated: its step depends on the contents of its tensors "
+            f"({type(error).__name__}: {reason}). `train_with_fallback` then goes by real out-of-memory errors"
         ) from error
     phases = {phase: sum(categories.values()) for phase, categories in peaks.items()}
     highest = peaks[max(phases, key=phases.get)]
@@ -143,13 +139,11 @@ class StepTrace(MemoryTrack):
         self.peaks: dict[str, dict[str, int]] = {}  # phase -> category -> bytes
 
     def classify(self, tensor: torch.Tensor) -> str:
-        """The category of a new tensor, by its shape and by when it is made."""
         if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
             return "logits and loss"
         return "activations" if self.phase == FORWARD and not _in_backward() else "temporary"
 
     def phase_now(self) -> str:
-        """The part of the step that runs; autograd is asked where the forward pass ends."""
         return BACKWARD if self.phase == FORWARD and _in_backward() else self.phase
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
@@ -189,7 +183,7 @@ class StepTrace(MemoryTrack):
 
 
 def _grouped_product(left, right, offsets=None, bias=None, out_dtype=None) -> tuple[tuple, dict]:
-    """What `new_empty` is to be given for the product of two tensors of which one or both hold several matrices."""
+    """What `new_empty` is to be given for the product."""
     groups = [] if left.ndim != right.ndim else [len(left) if left.ndim == 3 else len(offsets)]
     return (left, [*groups, left.shape[-2], right.shape[-1]]), {"dtype": out_dtype or left.dtype}
 
@@ -223,7 +217,7 @@ def train_one_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimiz
 
 @torch.no_grad()
 def _score(model: nn.Module, shape: tuple[int, int]) -> None:
-    """What `perplexity` does with so many windows of so many tokens."""
+    """What `perplexity` does with windows of this shape."""
     model.eval()
     windows = torch.zeros(shape, dtype=torch.long, device=next(model.parameters()).device)
     logits = model(input_ids=windows, use_cache=False).logits.float()
@@ -232,7 +226,7 @@ def _score(model: nn.Module, shape: tuple[int, int]) -> None:
 
 
 def fake_copy_of(model: nn.Module) -> nn.Module:
-    """A deep copy in which every tensor is a fake one, tied where the original is tied; inside `as_if_real`."""
+    """A deep copy with fake tensors, tied as in the original; to be called inside `as_if_real`."""
     copies = {}
     prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers
     # Some architectures keep states of the last pass in attributes, which may be results that cannot be copied.
@@ -255,8 +249,8 @@ def _in_backward() -> bool:
 @contextmanager
 def as_if_real() -> Iterator[None]:
     """Inside, a model does with tensors that have no contents exactly what it does with real ones."""
-    # transformers looks at contents to see whether a row holds several sequences (ours never does); where it cannot
-    # look, it makes an attention mask that a real step does without.
+    # transformers looks whether a row holds several sequences, which ours never does, and where it cannot look it makes
+    # an attention mask that a real step does without.
     one_sequence = patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
     # What fails is raised; torch would also print a page about it.
     silent = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)

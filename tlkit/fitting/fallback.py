@@ -14,27 +14,16 @@ from typing import NamedTuple, TypeVar
 import pandas as pd
 import torch
 
+from tlkit import training
 from tlkit.devices import Device, bf16_speed, probe
 from tlkit.examples import Batch
 from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
 from tlkit.jobs import SILENT, Job, reported
-from tlkit.losses import chunked_loss_agrees
 from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
 from tlkit.models.parts import ParameterGroup, learns_prefix
 from tlkit.names import phase_of
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import StepRecord, TrainingState, mean_loss
-from tlkit.training import (
-    TrainingResult,
-    check_settings,
-    is_due,
-    note_score,
-    plan_of_scoring,
-    recorded,
-    result_of,
-    total_steps,
-    training_steps,
-)
+from tlkit.steps import StepRecord, TrainingState, chunked_loss_agrees, mean_loss
 
 T = TypeVar("T")
 OUT_OF_MEMORY = re.compile(
@@ -42,11 +31,12 @@ OUT_OF_MEMORY = re.compile(
     r"XPU out of memory|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)|"
     r"DefaultCPUAllocator: (can't allocate memory|not enough memory)"
 )
+REMEDY = "use a strategy with less to train, a smaller model, or shorter blocks"
 BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Failure(NamedTuple):
-    """What an out-of-memory error said; the error itself would keep the tensors of the failed step alive."""
+    """What an out-of-memory error said; the error itself would keep the step's tensors alive."""
 
     failed_in: str  # "forward pass", "backward pass" or "optimizer step"
     bytes_asked: float  # of the allocation that failed, NaN where unknown
@@ -55,7 +45,7 @@ class Failure(NamedTuple):
 
 
 def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
-    """None and what `action` returns; or what it ran out of memory for, with all let go that it held, and None."""
+    """None and what `action` returns; or how it ran out of memory, and None. Its tensors are let go."""
     try:
         return None, action()
     except Exception as error:
@@ -63,8 +53,7 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
             raise
         failure = _failure_of(error)
         _let_go(error)
-    # Out here nothing refers to the error any more, so that its tensors are gone.
-    gc.collect()
+    gc.collect()  # out here, where nothing refers to the error any more
     if torch.accelerator.is_available():
         # Not `torch.accelerator.empty_cache`: up to torch 2.12 it fails on Apple devices (pytorch issue 186430).
         torch.get_device_module(torch.accelerator.current_accelerator()).empty_cache()
@@ -72,14 +61,14 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Recognise the errors for want of memory of CUDA, cuBLAS, MPS, XPU, the CPU allocators, and Python itself."""
+    """Of CUDA, cuBLAS, MPS, XPU, the CPU allocators, and Python itself."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
     return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Drop what the frames of the failed calls hold, and of those that the error came from: their tensors."""
+    """Drop the tensors that frames of the failed calls hold, and of the errors before this one."""
     seen = []
     while error is not None and error not in seen:
         traceback.clear_frames(error.__traceback__)
@@ -105,8 +94,8 @@ def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
     return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
 
 
-# The ladder, from the cheapest to the dearest: each rung turns a plan into one that needs less, and a plan with nothing
-# (more) to change there into itself or None.
+# From the cheapest to the dearest: each rung turns a plan into one that needs less; where nothing is left to change
+# there, into itself or None.
 LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "chunked loss": lambda plan, batch: replace(plan, chunked_loss=True),
     "smaller micro-batch": _smaller_micro_batch,
@@ -117,7 +106,7 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
 }
 SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
-BF16, ON_HOST = "bf16 autocast", "training on the host"
+ON_HOST = "training on the host"
 
 
 class Rung(NamedTuple):
@@ -130,18 +119,14 @@ class Rung(NamedTuple):
 
 
 def bf16_is_faster(device: Device | VirtualDevice) -> bool:
-    """Whether to compute in bf16 on `device` for its speed.
-
-    Real devices are measured. A virtual card counts as one of today's cards, which compute in bf16 natively, although
-    its products are really carried out by this machine's processor.
-    """
+    """Whether to compute in bf16 on `device` for its speed; a virtual card counts as one of today's."""
     return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
 
 def walk(
     plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]
 ) -> Iterator[tuple[str, Plan, int | None]]:
-    """Go down the ladder: yield a plan, then each one below it that is not known to save less than 1%.
+    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%.
 
     Each with its rung's name and the bytes that it needs, by `need`; None where they are not known.
     """
@@ -169,21 +154,16 @@ def descend(
     order: tuple[str, ...] | None = None,
     optimizer: str = "adamw",
 ) -> Iterator[Rung]:
-    """Yield the rungs from `plan` downwards, one at a time.
+    """Yield the rungs from `plan` downwards, by default those that should need less, or all if that is not known.
 
-    Without `order`, only those that should need less; where that cannot be estimated, all of them. Those on the device
-    are tried twice: what saves nothing at first may do so later on. On a device that is slower in bf16, that rung comes
-    after all others that leave the step on the device.
+    Those on the device are tried twice: what saves nothing at first may do so later on.
     """
     with on_host():
         unfit = {"chunked loss": not chunked_loss_agrees(model), "activation checkpointing": learns_prefix(model)}
-    names, slow, unknown = order, False, ""
+    names, unknown = order, ""
     if order is None:
-        hosted = ("activations on the host", "optimizer on the host", ON_HOST)
-        names = 2 * [name for name in LADDER if name not in hosted or device.has_host and name != ON_HOST]
-        if slow := not bf16_is_faster(device):
-            names = [*(name for name in names if name != BF16), BF16]
-        names += [ON_HOST] if device.has_host else []
+        on_device = [name for name in LADDER if device.has_host or not name.endswith("on the host")]
+        names = 2 * [name for name in on_device if name != ON_HOST] + [ON_HOST] * device.has_host
 
     def need(lower: Plan) -> int | None:
         nonlocal unknown
@@ -198,14 +178,12 @@ def descend(
         return None
 
     for name, lower, estimate in walk(plan, len(batch), [name for name in names if not unfit.get(name)], need):
-        in_slow_bf16 = slow and lower.precision == "bf16"
-        note = f"slower: {device.name} computes in fp32 faster than in bf16" if in_slow_bf16 else unknown
-        yield Rung(name, lower, estimate, note)
+        yield Rung(name, lower, estimate, unknown)
 
 
 @dataclass(frozen=True)
 class Attempt:
-    """One try: what was done where, or where it failed and what for. Figures that are not known are NaN."""
+    """One try; figures that are not known are NaN."""
 
     action: str  # "estimate", "loading", "training", "validation", or what else was tried
     device: str
@@ -230,13 +208,12 @@ class FallbackLog:
 
     @property
     def table(self) -> pd.DataFrame:
-        """A row for each attempt, a column for each of its attributes."""
         return pd.DataFrame([vars(attempt) for attempt in self.attempts], columns=list(Attempt.__dataclass_fields__))
 
     def add(
         self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
     ) -> None:
-        """Add an attempt, from its rung and from how it failed; `more` are other attributes of it."""
+        """Add an attempt on a rung; `more` are other attributes of it."""
         where, failed = "the host" if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
         self.attempts.append(Attempt(action, where, rung.name, rung.plan.precision, note=rung.note, **failed, **more))
 
@@ -254,12 +231,11 @@ def train_with_fallback(
     validation: Batch | None = None,
     log: FallbackLog | None = None,
     progress: bool | Job = False,
-) -> tuple[TrainingResult, FallbackLog]:
+) -> tuple[training.TrainingResult, FallbackLog]:
     """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
 
-    An estimate picks the first rung of `LADDER` that should fit, and skips those that save nothing; where a model
-    cannot be estimated, its rungs say so and each is tried after a real failure. The tokens of an optimizer step
-    never change.
+    An estimate picks the first rung of `LADDER` that should fit; where a model cannot be estimated, each is tried after
+    a real failure. The tokens of an optimizer step never change.
 
     Args:
         model: changed in place, and to begin with on the host.
@@ -271,10 +247,9 @@ def train_with_fallback(
 
     Raises:
         MemoryError: with numbers, where no rung fits.
-        ValueError: as `train` does.
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
-    check_settings(model, blocks, config, plan, validation)
+    training.check_settings(model, blocks, config, plan, validation)
     for name in order or ():
         if name not in LADDER:
             raise ValueError(f"rung {name!r} is unknown: expected some of {', '.join(LADDER)}")
@@ -284,26 +259,26 @@ def train_with_fallback(
         batch = blocks[: config.batch_size]
         rungs = descend(model, batch, plan, device, order, config.optimizer)
         first = _first_rung(model, rungs, batch, device, log)
-        state, total = TrainingState(model, config, groups), total_steps(len(blocks), config)
+        state, total = TrainingState(model, config, groups), training.total_steps(len(blocks), config)
         counts = not math.isnan(device.peak)
         tries = steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress)
         with closing(tries):  # so that the log has the last try, also where an evaluation fails
-            for _ in recorded(tries, state, total, progress, count_memory=not counts):
-                if validation is not None and is_due(state, config.evaluate_every, total):
-                    note_score(_score(state, validation, device, log), state)
+            for _ in training.recorded(tries, state, total, progress, count_memory=not counts):
+                if validation is not None and training.is_due(state, config.evaluate_every, total):
+                    training.note_score(_score(state, validation, device, log), state)
         if counts:  # and begins anew after a failure
             state.peak_memory = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
         if state.plan.train_on_host:
             failure, _ = catch_out_of_memory(lambda: move_weights(model, device.torch))
             if failure is not None:  # with some of its weights there
                 move_to_host(model)
-    return result_of(state, len(blocks)), log
+    return training.result_of(state, len(blocks)), log
 
 
 def _first_rung(
     model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: Device | VirtualDevice, log: FallbackLog
 ) -> Rung:
-    """The first of `rungs` that should fit, or a MemoryError with numbers; the model is where training begins."""
+    """The first of `rungs` that should fit, and the model where training begins."""
     available = device.room_for(model)
     for rung in rungs:
         if rung.estimate is None or rung.estimate <= available:
@@ -312,8 +287,7 @@ def _first_rung(
         log.add("estimate", device, rung, Failure("not tried", rung.estimate, available, needs))
     else:
         raise MemoryError(
-            f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: "
-            "use a strategy with less to train, a smaller model, or shorter blocks"
+            f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: {REMEDY}"
         )
     if not rung.plan.train_on_host:
         failure, _ = catch_out_of_memory(lambda: device.place(model))
@@ -325,7 +299,7 @@ def _first_rung(
 
 
 def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
-    """Refuse a training on the host for which its memory is too small: no exception would come, only the end."""
+    """Refuse a training that is too large for the host: no exception would come, only the end."""
     try:
         with on_host():
             needed = _estimated(state.model, batch, replace(plan, train_on_host=False), state.config.optimizer)
@@ -333,8 +307,7 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
         return
     if needed.resident > (free := probe("cpu").room_for(state.model)):
         raise MemoryError(
-            f"training on the host needs {in_units(needed.resident)} and {in_units(free)} of its memory are free: use "
-            "a strategy with less to train, a smaller model, or shorter blocks"
+            f"training on the host needs {in_units(needed.resident)} and {in_units(free)} of its memory are free: {REMEDY}"
         )
 
 
@@ -346,13 +319,13 @@ def steps_with_fallback(
     log: FallbackLog,
     progress: Job = SILENT,
 ) -> Iterator[StepRecord]:
-    """Take the steps of `training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
+    """`training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
     for rung in rungs:
         if rung.plan.train_on_host:
             _refuse_small_host(state, blocks[: state.config.batch_size], rung.plan)
         state.apply_plan(rung.plan)
         progress.go_on("" if rung.name == "as planned" else rung.name)
-        steps = training_steps(state, blocks)
+        steps = training.training_steps(state, blocks)
         first, seconds, failure = state.step, 0.0, None
         device.reset_peak()
         try:
@@ -378,7 +351,7 @@ def _score(state: TrainingState, validation: Batch, device: Device | VirtualDevi
     if state.plan.train_on_host:
         with on_host():
             return mean_loss(state.model, validation, state.plan)
-    rows = plan_of_scoring(state.plan, state.config).micro_batch_size
+    rows = training.plan_of_scoring(state.plan, state.config).micro_batch_size
 
     def score(size: int) -> float:
         return mean_loss(state.model, validation, replace(state.plan, micro_batch_size=size))
@@ -398,12 +371,7 @@ def evaluate_with_fallback(
     """Call `action(batch_size)`, in smaller and smaller batches while memory runs out, at last on the host.
 
     For what changes no weights: `lambda n: perplexity(model, tokenizer, texts, batch_size=n)`, or generation.
-    Afterwards the model is where it was.
-
-    Args:
-        action: takes the number of rows to compute at a time.
-        device: where to compute, by default the best device here.
-        log: gets what fails, and what is done with less.
+    Afterwards the model is where it was. `log` gets what fails, and what is done with less.
 
     Raises:
         MemoryError: where one row at a time is too much, and the device was the host.

@@ -13,12 +13,11 @@ from tlkit.evaluation import class_logits, score_examples
 from tlkit.examples import Examples
 from tlkit.examples.labelled import Labelled, class_examples, class_names, load_labelled
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.losses import summed_loss
 from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.parts import class_head
 from tlkit.models.saving import stored_classes
 from tlkit.names import CLASSIC
-from tlkit.steps import Plan
+from tlkit.steps import Plan, summed_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 

@@ -11,9 +11,8 @@ from torch.nn import functional
 from tlkit.examples import IGNORED, Examples, labels_in
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
-from tlkit.losses import chunked_loss_agrees, summed_loss
 from tlkit.memory import virtual_device
-from tlkit.steps import Plan, mean_loss
+from tlkit.steps import Plan, chunked_loss_agrees, mean_loss, summed_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 

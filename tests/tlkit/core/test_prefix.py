@@ -4,11 +4,11 @@ import pytest
 import torch
 from small_models import ARCHITECTURES, GPT2_WITHOUT_DROPOUT, generate, small_model
 
-from tlkit.losses import summed_loss
 from tlkit.models import load_model
 from tlkit.models.parts import find_blocks
 from tlkit.models.prefix import cached_prefix
 from tlkit.settings import Plan
+from tlkit.steps import summed_loss
 from tlkit.strategies import apply_strategy
 from tlkit.training import TrainingConfig, train
 

@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from tlkit.fitting.estimate import estimate_memory
-from tlkit.losses import chunked_loss_agrees, summed_loss
 from tlkit.memory import MemoryTrack
 from tlkit.models.parts import find_blocks
 from tlkit.settings import Plan
@@ -21,7 +20,9 @@ from tlkit.steps import (
     NothingToTrain,
     TrainingState,
     accumulate_gradients,
+    chunked_loss_agrees,
     mean_loss,
+    summed_loss,
     take_step,
 )
 from tlkit.strategies import apply_strategy, strategy

@@ -10,13 +10,12 @@ from transformers.models.opt import modeling_opt
 
 from tlkit.evaluation import LOGITS_AT_ONCE, perplexity, windows_at_once
 from tlkit.fitting.estimate import CannotEstimate, estimate_memory
-from tlkit.losses import LOSS_CHUNK_TOKENS, summed_loss
 from tlkit.memory import parse_size, track_memory, virtual_device
 from tlkit.models import architecture, load_model
 from tlkit.names import CLASSIC
 from tlkit.quantization import tensors_of
 from tlkit.settings import TrainingConfig
-from tlkit.steps import Plan, TrainingState, take_step
+from tlkit.steps import LOSS_CHUNK_TOKENS, Plan, TrainingState, summed_loss, take_step
 from tlkit.strategies import apply_strategy, strategies_named
 
 PLANS = [

@@ -29,29 +29,18 @@ def tiny(kind: str = "qwen2", strategy: str = "full", **options):
 
 
 @pytest.fixture
-def slow_in_bf16(monkeypatch):
-    monkeypatch.setattr("tlkit.fitting.fallback.bf16_speed", lambda device: 0.5)
-
-
-@pytest.fixture
 def always_less(monkeypatch):
     """Estimates out of thin air, so that every rung is offered: each is a hundredth less than the one before."""
     sizes = (MemoryEstimate({"weights": int(2**40 * 0.98**n)}, {"forward pass": 1}) for n in range(100))
     monkeypatch.setattr("tlkit.fitting.fallback.estimate_memory", lambda model, **question: next(sizes))
 
 
-def test_bf16_comes_last_where_it_is_slower_and_says_so(slow_in_bf16, always_less):
-    *others, last = list(descend(tiny(), BLOCKS[:4], Plan(), probe("cpu")))
-    assert last.name == "bf16 autocast" and last.note.startswith("slower: ")
-    offered = list(dict.fromkeys(rung.name for rung in others))
-    assert offered == ["as planned", "chunked loss", "smaller micro-batch", "activation checkpointing"]
-    assert all(rung.plan.precision == "fp32" and not rung.note for rung in others)
-
-
-def test_a_virtual_card_computes_in_bf16_natively(slow_in_bf16, always_less):
-    rungs = list(descend(tiny(), BLOCKS[:4], Plan(), virtual_device(memory="1GiB")))
-    assert list(dict.fromkeys(rung.name for rung in rungs)) == ["as planned", *LADDER]
-    assert not any(rung.note for rung in rungs)
+def test_a_processor_is_offered_what_needs_no_other_memory_and_a_card_all(always_less):
+    offered = [
+        list(dict.fromkeys(rung.name for rung in descend(tiny(), BLOCKS[:4], Plan(), device)))
+        for device in (probe("cpu"), virtual_device(memory="1GiB"))
+    ]
+    assert offered == [["as planned", *list(LADDER)[:4]], ["as planned", *LADDER]]
 
 
 def test_experts_are_estimated_and_the_ladder_foresees():
