@@ -119,7 +119,7 @@ def estimate_memory(
     except Exception as error:  # a model's own code may raise anything where it finds no contents
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise CannotEstimate(
-            f"the memory of {type(model).__name__} cannot be estimated: its step depends on the contents of its tensors "
+            f"the memory of {type(model).__name__} cannot be estimated: its step depends on the contents of tensors "
             f"({type(error).__name__}: {reason}). `train_with_fallback` then goes by real out-of-memory errors"
         ) from error
     phases = {phase: sum(categories.values()) for phase, categories in peaks.items()}

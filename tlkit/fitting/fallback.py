@@ -287,7 +287,8 @@ def _first_rung(
         log.add("estimate", device, rung, Failure("not tried", rung.estimate, available, needs))
     else:
         raise MemoryError(
-            f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: {REMEDY}"
+            f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: "
+            + REMEDY
         )
     if not rung.plan.train_on_host:
         failure, _ = catch_out_of_memory(lambda: device.place(model))
@@ -307,7 +308,7 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
         return
     if needed.resident > (free := probe("cpu").room_for(state.model)):
         raise MemoryError(
-            f"training on the host needs {in_units(needed.resident)} and {in_units(free)} of its memory are free: {REMEDY}"
+            f"training on the host needs {in_units(needed.resident)}, and {in_units(free)} are free: {REMEDY}"
         )
 
 
