@@ -249,7 +249,7 @@ def check_settings(
             raise ValueError(f"{name} of {rows.shape[1]} tokens: this model reads at most {limit}")
         highest = int(as_examples(rows).tokens.max())
         if highest >= vocabulary:
-            raise ValueError(f"token {highest} in {name}: the model has {vocabulary}; was another tokenizer used?")
+            raise ValueError(f"token {highest} in {name}: the model's vocabulary has {vocabulary}; another tokenizer?")
         if isinstance(rows, Examples):
             if not rows.classifies:
                 refuse_shifted(rows)

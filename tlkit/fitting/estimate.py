@@ -141,10 +141,11 @@ class StepTrace(MemoryTrack):
     def classify(self, tensor: torch.Tensor) -> str:
         if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
             return "logits and loss"
-        return "activations" if self.phase == FORWARD and not _in_backward() else "temporary"
+        return "activations" if self.phase_now() == FORWARD else "temporary"
 
     def phase_now(self) -> str:
-        return BACKWARD if self.phase == FORWARD and _in_backward() else self.phase
+        in_backward = torch._C._current_graph_task_id() != -1
+        return BACKWARD if self.phase == FORWARD and in_backward else self.phase
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         if function is torch.ops.prim.device.default:  # two thirds of all calls: answered without asking further
@@ -159,8 +160,7 @@ class StepTrace(MemoryTrack):
         tensors = list(tensors)
         super().count(tensors)
         for tensor in tensors if not self.hosted else ():
-            key = tensor.untyped_storage()._cdata
-            self._classify(key, category)
+            self._classify(tensor.untyped_storage()._cdata, category)
 
     def _classify(self, key: int, category: str | None) -> None:
         size, before = self._counted[key][0], self._category_of.pop(key, None)
@@ -232,18 +232,13 @@ def fake_copy_of(model: nn.Module) -> nn.Module:
     # Some architectures keep states of the last pass in attributes, which may be results that cannot be copied.
     plain = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
     for tensor in (*tensors_of(model), *prompts, *plain):
-        device = "cpu" if tensor.is_meta else tensor.device
-        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device=device)
+        fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu" if tensor.is_meta else tensor.device)
         is_weight = isinstance(tensor, nn.Parameter)
         copies[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_weight else fake
     for tensor in model.parameters():
         if hasattr(tensor, "quant_state"):  # how to read it is written on the packed weight itself
             copies[id(tensor)].quant_state = copy.deepcopy(tensor.quant_state, copies)
     return copy.deepcopy(model, copies)
-
-
-def _in_backward() -> bool:
-    return torch._C._current_graph_task_id() != -1
 
 
 @contextmanager

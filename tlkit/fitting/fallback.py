@@ -62,9 +62,8 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Of CUDA, cuBLAS, MPS, XPU, the CPU allocators, and Python itself."""
-    if isinstance(error, torch.OutOfMemoryError | MemoryError):
-        return True
-    return isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+    says_so = isinstance(error, RuntimeError) and OUT_OF_MEMORY.search(str(error)) is not None
+    return says_so or isinstance(error, torch.OutOfMemoryError | MemoryError)
 
 
 def _let_go(error: BaseException | None) -> None:
@@ -175,7 +174,7 @@ def descend(
             return _estimated(model, batch, lower, optimizer).peak
         except CannotEstimate as error:
             unknown = str(error)
-        return None
+            return None
 
     for name, lower, estimate in walk(plan, len(batch), [name for name in names if not unfit.get(name)], need):
         yield Rung(name, lower, estimate, unknown)
@@ -288,7 +287,7 @@ def _first_rung(
     else:
         raise MemoryError(
             f"training needs at least {in_units(rung.estimate)} on {device.name}, which has {in_units(available)}: "
-            + REMEDY
+            f"{REMEDY}"
         )
     if not rung.plan.train_on_host:
         failure, _ = catch_out_of_memory(lambda: device.place(model))
