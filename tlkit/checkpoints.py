@@ -43,11 +43,7 @@ class Checkpoints:
             yield
 
     def save(self, state: TrainingState, *, last: bool = False) -> None:
-        """Write a checkpoint, then remove all but this one and the one before it.
-
-        Raises:
-            CheckpointError: where writing fails, but for the last one: the model is trained and in memory.
-        """
+        """Write a checkpoint, then remove all but this one and the one before it."""
         step, whole = state.step, {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
         notes = {"records": [asdict(record) for record in state.records], "scores": state.scores}
         text = json.dumps({"step": step, "identity": self.identity, "notes": notes})
@@ -71,10 +67,7 @@ class Checkpoints:
     def restore(self, state: TrainingState) -> None:
         """Bring a state to the newest checkpoint that is whole; without checkpoints it stays as it is.
 
-        Raises:
-            CheckpointError: where there are checkpoints but none is whole.
-            OSError: where one cannot be read: that may pass, so no older one is taken in its place.
-            ValueError: where the checkpoint is another run's; says what differs.
+        Where one cannot be read it is an OSError: that may pass, so no older one is taken in its place.
         """
         damaged = []
         for _, path in reversed(_saved(self.folder)):

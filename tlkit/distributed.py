@@ -36,11 +36,7 @@ LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|n
 
 @contextmanager
 def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Accelerator | None]:
-    """Join the processes that torchrun has started, until the end; None where it has started none.
-
-    Raises:
-        ConnectionError: where another process ends before its time.
-    """
+    """Join the processes that torchrun has started; None where it has started none."""
     if not distributed.is_torchelastic_launched():
         if sharding is not None:
             raise ValueError(f"sharding {sharding!r} needs several processes: `torchrun --nproc-per-node 2 -m tlkit …`")
@@ -83,7 +79,7 @@ def train_together(
     Args:
         model: with FSDP it may be on the host, and is there again at the end.
         sharding: "ddp" (the default) or "fsdp".
-        checkpoint_dir: with several machines a folder that they share.
+        checkpoint_dir: of several machines, a folder that they share.
     """
     plan, in_parts = plan or Plan(), sharding == "fsdp"
     training.check_settings(model, blocks, config, plan, validation)
@@ -98,7 +94,8 @@ def train_together(
     trained = _second_module(model) if in_parts else model
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
     is_main, scoring = accelerator.is_main_process, training.plan_of_scoring(plan, config)
-    state = _WholeState(trained, config, groups, saves=is_main)
+    state = _WholeState(trained, config, groups)
+    state.saves = is_main
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
@@ -195,11 +192,7 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 class _WholeState(TrainingState):
     """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
 
-    def __init__(
-        self, model: nn.Module, config: TrainingConfig, groups: Sequence[ParameterGroup], *, saves: bool
-    ) -> None:
-        super().__init__(model, config, groups)
-        self.saves = saves  # whether this process keeps what is gathered
+    saves = True  # whether this process keeps what is gathered
 
     def tensors(self) -> dict[str, torch.Tensor]:
         """Gathered one by one, so that no device holds all; kept on the host."""

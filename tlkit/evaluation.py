@@ -143,22 +143,14 @@ def _by_length(examples: Examples, at_once: int, progress: Job) -> Iterator[tupl
 
 
 def _result(
-    losses: torch.Tensor,
-    counts: torch.Tensor,
-    text: str,
+    losses: torch.Tensor,  # nats of each document, in float64
+    counts: torch.Tensor,  # tokens or labels scored in each
+    text: str,  # all that was scored, for its bytes; empty where it is no text
     window: tuple[int, int],
-    vocabulary: int | None,
-    unknown: float = 0.0,
+    vocabulary: int | None,  # None for classes, of which no score is too bad to be true
+    unknown: float = 0.0,  # share of tokens that the tokenizer does not know
 ) -> PerplexityResult:
-    """One score of all documents.
-
-    Args:
-        losses: nats of each document, shape (documents,), in float64.
-        counts: tokens scored in each, or labels, of the same shape.
-        text: all that was scored, for its bytes; empty where it is no text.
-        vocabulary: None for classes, of which no score is too bad to be true.
-        unknown: share of tokens that the tokenizer does not know.
-    """
+    """One score of all documents."""
     nats, tokens, size = float(losses.sum()), int(counts.sum()), len(text.encode())
     value = math.exp(nats / tokens) if nats < 700 * tokens else math.inf
     return PerplexityResult(

@@ -48,10 +48,7 @@ def write_text_atomically(path: Path, text: str) -> None:
 
 @contextmanager
 def held(path: Path, patience: float = 0) -> Iterator[None]:
-    """Hold a lock, of this process and of others; Timeout where it is held for longer than `patience`, in seconds.
-
-    It belongs to the operating system, so it ends with the process, however that ends.
-    """
+    """Hold a lock of the operating system, which ends with the process; Timeout after `patience` seconds."""
     with FileLock(path, timeout=patience):
         try:
             yield
@@ -63,11 +60,7 @@ def held(path: Path, patience: float = 0) -> Iterator[None]:
 
 @contextmanager
 def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
-    """Keep every other run out of a folder, which is made where there is none.
-
-    Raises:
-        CheckpointError: where another run holds the folder, or where nothing can be written there.
-    """
+    """Keep every other run out of a folder, which is made where there is none."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)

@@ -32,15 +32,12 @@ def on_host() -> Iterator[None]:
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors: now (`current`) and at most (`peak`), the same on every machine, also for fake tensors.
-
-    Args:
-        on: the type of the device to count on, such as "cuda"; default: all, but what is made `on_host`.
-    """
+    """Bytes of live tensors: now (`current`) and at most (`peak`), the same on every machine, also for fake tensors."""
 
     def __init__(self, on: str | None = None) -> None:
         super().__init__()
-        self.on, self.current, self.peak = on, 0, 0
+        self.on = on  # the type of the device to count on, such as "cuda"; None: all, but what is made `on_host`
+        self.current = self.peak = 0
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
         self.hosted = 0  # how many `on_host` are open
 

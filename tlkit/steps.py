@@ -213,10 +213,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
 def take_step(
     state: TrainingState, batch: Batch, learning_rate: float, accumulate: Accumulate = accumulate_gradients
 ) -> StepRecord:
-    """Carry out one optimizer step as `state.plan` says.
-
-    Where it fails before the weights move, for want of memory or of a finite loss, the state is as it was before.
-    """
+    """Carry out one optimizer step as `state.plan` says; where it fails before weights move, nothing has changed."""
     started, done = time.perf_counter(), state.step
     torch.manual_seed(state.config.seed * 1_000_003 + done)
     try:

@@ -18,7 +18,7 @@ from tlkit import training
 from tlkit.devices import Device, bf16_speed, probe
 from tlkit.examples import Batch
 from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
-from tlkit.jobs import SILENT, Job, reported
+from tlkit.jobs import Job, reported
 from tlkit.memory import VirtualDevice, freed_memory_kept, in_units, move_to_host, move_weights, on_host
 from tlkit.models.parts import ParameterGroup, learns_prefix
 from tlkit.names import phase_of
@@ -26,6 +26,7 @@ from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import StepRecord, TrainingState, chunked_loss_agrees, mean_loss
 
 T = TypeVar("T")
+AnyDevice = Device | VirtualDevice
 OUT_OF_MEMORY = re.compile(
     r"CUDA out of memory|CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|MPS backend out of memory|"
     r"XPU out of memory|UR_RESULT_ERROR_OUT_OF_(DEVICE|HOST|RESOURCES)|"
@@ -117,7 +118,7 @@ class Rung(NamedTuple):
     note: str = ""  # what else there is to know
 
 
-def bf16_is_faster(device: Device | VirtualDevice) -> bool:
+def bf16_is_faster(device: AnyDevice) -> bool:
     """Whether to compute in bf16 on `device` for its speed; a virtual card counts as one of today's."""
     return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
@@ -125,10 +126,7 @@ def bf16_is_faster(device: Device | VirtualDevice) -> bool:
 def walk(
     plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]
 ) -> Iterator[tuple[str, Plan, int | None]]:
-    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%.
-
-    Each with its rung's name and the bytes that it needs, by `need`; None where they are not known.
-    """
+    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%, with its bytes."""
     size = need(plan)
     yield "as planned", plan, size
     for name in names:
@@ -146,12 +144,7 @@ def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str)
 
 
 def descend(
-    model: torch.nn.Module,
-    batch: Batch,
-    plan: Plan,
-    device: Device | VirtualDevice,
-    order: tuple[str, ...] | None = None,
-    optimizer: str = "adamw",
+    model: torch.nn.Module, batch: Batch, plan: Plan, device: AnyDevice, order: Sequence[str] | None, optimizer: str
 ) -> Iterator[Rung]:
     """Yield the rungs from `plan` downwards, by default those that should need less, or all if that is not known.
 
@@ -209,9 +202,7 @@ class FallbackLog:
     def table(self) -> pd.DataFrame:
         return pd.DataFrame([vars(attempt) for attempt in self.attempts], columns=list(Attempt.__dataclass_fields__))
 
-    def add(
-        self, action: str, device: Device | VirtualDevice, rung: Rung, failure: Failure | None = None, **more: float
-    ) -> None:
+    def add(self, action: str, device: AnyDevice, rung: Rung, failure: Failure | None = None, **more: float) -> None:
         """Add an attempt on a rung; `more` are other attributes of it."""
         where, failed = "the host" if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
         self.attempts.append(Attempt(action, where, rung.name, rung.plan.precision, note=rung.note, **failed, **more))
@@ -223,7 +214,7 @@ def train_with_fallback(
     blocks: Batch,
     config: TrainingConfig | None = None,
     *,
-    device: Device | VirtualDevice | None = None,
+    device: AnyDevice | None = None,
     plan: Plan | None = None,
     groups: Sequence[ParameterGroup] = (),
     order: tuple[str, ...] | None = None,
@@ -275,7 +266,7 @@ def train_with_fallback(
 
 
 def _first_rung(
-    model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: Device | VirtualDevice, log: FallbackLog
+    model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: AnyDevice, log: FallbackLog
 ) -> Rung:
     """The first of `rungs` that should fit, and the model where training begins."""
     available = device.room_for(model)
@@ -312,12 +303,7 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
 
 
 def steps_with_fallback(
-    state: TrainingState,
-    blocks: Batch,
-    rungs: Iterator[Rung],
-    device: Device | VirtualDevice,
-    log: FallbackLog,
-    progress: Job = SILENT,
+    state: TrainingState, blocks: Batch, rungs: Iterator[Rung], device: AnyDevice, log: FallbackLog, progress: Job
 ) -> Iterator[StepRecord]:
     """`training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
     for rung in rungs:
@@ -346,7 +332,7 @@ def steps_with_fallback(
     raise MemoryError(f"no rung is left after {rung.name!r} at step {state.step + 1}: {failure.error}")
 
 
-def _score(state: TrainingState, validation: Batch, device: Device | VirtualDevice, log: FallbackLog) -> float:
+def _score(state: TrainingState, validation: Batch, device: AnyDevice, log: FallbackLog) -> float:
     """Nats per token, where the weights are."""
     if state.plan.train_on_host:
         with on_host():
@@ -364,17 +350,14 @@ def evaluate_with_fallback(
     model: torch.nn.Module,
     *,
     batch_size: int = 8,
-    device: Device | VirtualDevice | None = None,
+    device: AnyDevice | None = None,
     log: FallbackLog | None = None,
     name: str = "evaluation",
 ) -> T:
     """Call `action(batch_size)`, in smaller and smaller batches while memory runs out, at last on the host.
 
     For what changes no weights: `lambda n: perplexity(model, tokenizer, texts, batch_size=n)`, or generation.
-    Afterwards the model is where it was. `log` gets what fails, and what is done with less.
-
-    Raises:
-        MemoryError: where one row at a time is too much, and the device was the host.
+    Afterwards the model is where it was.
     """
     device, log = device or probe(), log if log is not None else FallbackLog()
     with device.counting():

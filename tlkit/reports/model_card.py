@@ -28,17 +28,12 @@ def write_card(folder: Path, text: str) -> bool:
 def model_card(
     name: str,
     report: StrategyReport,
-    settings: Mapping[str, object],
-    notes: Mapping[str, object],
+    settings: Mapping[str, object],  # of the training, as in its run file
+    notes: Mapping[str, object],  # what the result depends on besides
     before: PerplexityResult,
     after: PerplexityResult,
 ) -> str:
-    """The text of a model card: front matter as the hub reads it, then sections for people.
-
-    Args:
-        settings: of the training, as in its run file; what names a place on this machine is left out.
-        notes: what the result depends on besides.
-    """
+    """The text of a model card: front matter as the hub reads it, then sections for people."""
     task, corpus, base = settings["task"], Path(settings["corpus"]).name, base_model(report.model).name_or_path
     is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"
     score = EvalResult(f"text-{kind}", corpus, f"{corpus}, test split", "perplexity", after.perplexity)
@@ -52,7 +47,7 @@ def model_card(
         tags=["tlkit", report.strategy],
         eval_results=[score],
     )
-    own = ("model", "corpus", "plugin")
+    own = ("model", "corpus", "plugin")  # which may name places on this machine
     shown = {key: value for key, value in settings.items() if key not in own and value is not None}
     card = ModelCard.from_template(
         front,

@@ -37,7 +37,7 @@ def always_less(monkeypatch):
 
 def test_a_processor_is_offered_what_needs_no_other_memory_and_a_card_all(always_less):
     offered = [
-        list(dict.fromkeys(rung.name for rung in descend(tiny(), BLOCKS[:4], Plan(), device)))
+        list(dict.fromkeys(rung.name for rung in descend(tiny(), BLOCKS[:4], Plan(), device, None, "adamw")))
         for device in (probe("cpu"), virtual_device(memory="1GiB"))
     ]
     assert offered == [["as planned", *list(LADDER)[:4]], ["as planned", *LADDER]]

@@ -64,7 +64,7 @@ def test_what_is_kept_in_parts_is_gathered_tensor_by_tensor_by_the_one_that_save
             most.append(len(there))
 
     monkeypatch.setattr("tlkit.distributed._whole", Gathered)
-    state = _WholeState(adapted("full").model, CONFIG, (), saves=True)
+    state = _WholeState(adapted("full").model, CONFIG)
     assert len(state.tensors()) == len(most) > 20 and max(most) <= 2  # this one, and that before it
     state.saves = False
     assert state.tensors() == {}
