@@ -123,19 +123,17 @@ def bf16_is_faster(device: AnyDevice) -> bool:
     return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
 
-def walk(
-    plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]
-) -> Iterator[tuple[str, Plan, int | None]]:
-    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%, with its bytes."""
+def walk(plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]) -> Iterator[Rung]:
+    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%."""
     size = need(plan)
-    yield "as planned", plan, size
+    yield Rung("as planned", plan, size)
     for name in names:
         while (lower := LADDER[name](plan, batch)) not in (None, plan):
             less = need(lower)
             if None not in (less, size) and less > 0.99 * size:
                 break
             plan, size = lower, less
-            yield name, plan, size
+            yield Rung(name, plan, size)
 
 
 def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> MemoryEstimate:
@@ -169,8 +167,8 @@ def descend(
             unknown = str(error)
             return None
 
-    for name, lower, estimate in walk(plan, len(batch), [name for name in names if not unfit.get(name)], need):
-        yield Rung(name, lower, estimate, unknown)
+    for rung in walk(plan, len(batch), [name for name in names if not unfit.get(name)], need):
+        yield rung._replace(note=unknown)
 
 
 @dataclass(frozen=True)

@@ -125,5 +125,5 @@ def _plans(
         estimates[lower] = estimate_memory(model, strategy, dtype=dtype, plan=lower, **shape)
         return estimates[lower].peak
 
-    for _, lower, _ in walk(plan, shape["batch_size"], SAME_RESULT, need):
-        yield lower, estimates[lower]
+    for rung in walk(plan, shape["batch_size"], SAME_RESULT, need):
+        yield rung.plan, estimates[rung.plan]
