@@ -95,7 +95,7 @@ def train_together(
     loss = _sharded(accelerator, trained) if in_parts else accelerator.prepare_model(_SummedLoss(trained))
     is_main, scoring = accelerator.is_main_process, training.plan_of_scoring(plan, config)
     state = _WholeState(trained, config, groups)
-    state.saves = is_main
+    state.saves, state.accumulate = is_main, partial(_accumulate_share, accelerator, loss)
     with checkpoints.lock(resume) if checkpoints and is_main else nullcontext():
         accelerator.wait_for_everyone()
         if checkpoints:
@@ -105,7 +105,7 @@ def train_together(
             raise ValueError(f"they go on after the steps {steps}: expected {checkpoint_dir} to be one folder for all")
         state.apply_plan(plan)
         total = training.total_steps(len(blocks), config)
-        steps = training.training_steps(state, blocks, partial(_accumulate_share, accelerator, loss))
+        steps = training.training_steps(state, blocks)
         with reported(progress, "training") as progress:
             for _ in training.recorded(steps, state, total, progress, count_memory=False):
                 if validation is not None and training.is_due(state, config.evaluate_every, total):

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
-from tlkit.examples import IGNORED, Examples, inputs_of
+from tlkit.examples import IGNORED, Examples, inputs_of, refuse_shifted
 from tlkit.jobs import SILENT, Job
 from tlkit.models.parts import base_model, class_count, evaluation_mode, longest_input
 
@@ -82,7 +82,6 @@ def perplexity(
     vocabulary = model.config.get_text_config().vocab_size
     at_once = windows_at_once(vocabulary, context, batch_size)
     with evaluation_mode(model):
-        progress.step(0, len(stream) - 1, f"scoring {len(stream) - 1:,} tokens")
         for inputs, targets, places in _windows(stream, context, stride, at_once):
             nats = _losses(model, inputs, targets).flatten()
             document = owners[places].flatten()
@@ -110,6 +109,7 @@ def score_examples(
         logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
         losses = functional.cross_entropy(logits, examples.labels, reduction="none")
         return _result(losses, torch.ones_like(losses), "", (width, width), None)
+    refuse_shifted(examples)
     losses = torch.zeros(len(examples), dtype=torch.float64)
     vocabulary = base_model(model).config.get_text_config().vocab_size
     with evaluation_mode(model):

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -21,8 +21,6 @@ from tlkit.settings import Plan, TrainingConfig
 # Fused: one call changes all weights of a group once their moments are there.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time where the loss is computed in pieces
-# Adds up the gradients of a batch, and returns losses whose sum is the loss of the batch in nats per label.
-Accumulate = Callable[[nn.Module, Batch, Plan], list[torch.Tensor]]
 
 
 class NothingToTrain(RuntimeError):
@@ -63,6 +61,7 @@ class TrainingState:
         self.parameters = [parameter for group in self.groups for parameter in group["params"]]
         self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
         self.optimizer = self._new_optimizer(self.master_parameters)
+        self.accumulate = accumulate_gradients  # of several processes, each takes its share of the batch
         self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
         self.records: list[StepRecord] = []
         self.scores: list[dict[str, float]] = []  # of evaluations
@@ -210,15 +209,13 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
     return losses
 
 
-def take_step(
-    state: TrainingState, batch: Batch, learning_rate: float, accumulate: Accumulate = accumulate_gradients
-) -> StepRecord:
+def take_step(state: TrainingState, batch: Batch, learning_rate: float) -> StepRecord:
     """Carry out one optimizer step as `state.plan` says; where it fails before weights move, nothing has changed."""
     started, done = time.perf_counter(), state.step
     torch.manual_seed(state.config.seed * 1_000_003 + done)
     try:
         with on_host() if state.plan.train_on_host else nullcontext():
-            losses = accumulate(state.model, batch, state.plan)
+            losses = state.accumulate(state.model, batch, state.plan)
             if all(parameter.grad is None for parameter in state.parameters):
                 raise NothingToTrain
             with phase(UPDATE):

@@ -17,16 +17,7 @@ from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.parts import ParameterGroup, base_model, longest_input, refuse_plan
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone
-from tlkit.steps import (
-    Accumulate,
-    StepRecord,
-    TrainingState,
-    accumulate_gradients,
-    chunked_loss_agrees,
-    first_step,
-    mean_loss,
-    take_step,
-)
+from tlkit.steps import StepRecord, TrainingState, chunked_loss_agrees, first_step, mean_loss, take_step
 
 
 @dataclass(frozen=True)
@@ -98,15 +89,13 @@ def train(
     return result_of(state, len(blocks))
 
 
-def training_steps(
-    state: TrainingState, blocks: Batch, accumulate: Accumulate = accumulate_gradients
-) -> Iterator[StepRecord]:
+def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
     """Take the steps that are left, one for each record that is asked for; to stop, stop asking."""
     config, total = state.config, total_steps(len(blocks), state.config)
     while not has_ended(state, total):
         rate = config.learning_rate * learning_rate_factor(state.step, total, config)
         with state.only_those_due(total):
-            record = take_step(state, batch_at(state.step, blocks, config), rate, accumulate)
+            record = take_step(state, batch_at(state.step, blocks, config), rate)
         yield record
 
 
