@@ -296,7 +296,7 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
         return
     if needed.resident > (free := probe("cpu").room_for(state.model)):
         raise MemoryError(
-            f"training on the host needs {in_units(needed.resident)}, and {in_units(free)} are free: {REMEDY}"
+            f"training on the host needs {in_units(needed.resident)} and {in_units(free)} are free: {REMEDY}"
         )
 
 
