@@ -102,7 +102,7 @@ def train_together(
             checkpoints.restore(state)
         steps = accelerator.gather(torch.tensor([state.step], device=accelerator.device)).tolist()
         if len(set(steps)) > 1:
-            raise ValueError(f"they go on after the steps {steps}: expected {checkpoint_dir} to be one folder for all")
+            raise ValueError(f"processes go on after steps {steps}: expected {checkpoint_dir} to be one folder for all")
         state.apply_plan(plan)
         total = training.total_steps(len(blocks), config)
         steps = training.training_steps(state, blocks)

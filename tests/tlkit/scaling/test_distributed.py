@@ -113,7 +113,7 @@ def test_processes_that_would_go_on_from_different_steps_are_refused(tmp_path):
         wait_for_everyone=lambda: None,
         gather=lambda mine: torch.cat([torch.tensor([0]), mine]),
     )
-    with pytest.raises(ValueError, match=r"after the steps \[0, 3\]: expected .* to be one folder"):
+    with pytest.raises(ValueError, match=r"after steps \[0, 3\]: expected .* to be one folder"):
         run("full", Plan(), accelerator, checkpoint_dir=tmp_path, resume=True)
 
 
