@@ -239,10 +239,9 @@ def check_settings(
         highest = int(as_examples(rows).tokens.max())
         if highest >= vocabulary:
             raise ValueError(f"token {highest} in {name}: the model's vocabulary has {vocabulary}; another tokenizer?")
-        if isinstance(rows, Examples):
-            if not rows.classifies:
-                refuse_shifted(rows)
-        elif rows.shape[1] < 2:
+        if isinstance(rows, Examples) and not rows.classifies:
+            refuse_shifted(rows)
+        elif not isinstance(rows, Examples) and rows.shape[1] < 2:
             raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head")

@@ -138,11 +138,6 @@ class StepTrace(MemoryTrack):
         self._category_of: dict[int, str] = {}
         self.peaks: dict[str, dict[str, int]] = {}  # phase -> category -> bytes
 
-    def classify(self, tensor: torch.Tensor) -> str:
-        if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
-            return "logits and loss"
-        return "activations" if self.phase_now() == FORWARD else "temporary"
-
     def phase_now(self) -> str:
         in_backward = torch._C._current_graph_task_id() != -1
         return BACKWARD if self.phase == FORWARD and in_backward else self.phase
@@ -176,8 +171,11 @@ class StepTrace(MemoryTrack):
 
     def _count(self, storage, key: int, tensor: torch.Tensor) -> None:
         super()._count(storage, key, tensor)
-        self._classify(key, self.classify(tensor))
         phase = self.phase_now()
+        category = "activations" if phase == FORWARD else "temporary"
+        if tensor.ndim > 1 and tensor.shape[-1] == self.vocabulary:
+            category = "logits and loss"
+        self._classify(key, category)
         if self.current > sum(self.peaks.get(phase, {}).values()):
             self.peaks[phase] = dict(self.by_category)
 
