@@ -75,7 +75,7 @@ class Seen:
         return faulty.empty, faults or "all that is trainable moves, nothing else does"
 
     def checkpoint_reloads(self, wanted: bool) -> tuple[bool, str]:
-        return not self.reload_problem, self.reload_problem or "bit for bit, the loss too"
+        return not self.reload_problem, self.reload_problem or "bit for bit"
 
 
 EXPECTATIONS = [name for name, member in vars(Seen).items() if callable(member) and not name.startswith("_")]
