@@ -88,20 +88,19 @@ def check_strategy(name: str, options: dict[str, object]) -> None:
             raise ValueError(f"{name}: {option}={value!r}: expected a value of type {words}")
 
 
-def load_plugin(path: str | Path | None) -> list[str]:
-    """Run a file of Python; the names of the strategies that it defines. It can do anything that a program can."""
+def load_plugin(path: str | Path | None) -> None:
+    """Run a file of Python in which strategies are defined; it can do anything that a program can."""
     if path is None:
-        return []
+        return
     source, before = Path(path).read_bytes(), dict(STRATEGIES)
     try:
         runpy.run_path(str(path))
     except (Exception, SystemExit) as error:
         raise ValueError(f"{path}{line_in(error)}: {type(error).__name__}: {error}") from error
-    added = {name: select for name, select in STRATEGIES.items() if before.get(name) is not select}
+    added = [select for name, select in STRATEGIES.items() if before.get(name) is not select]
     if not added:
         raise ValueError(f"{path} defines no strategy: expected a function under @strategy('name')")
-    _of_files.update(dict.fromkeys(added.values(), hashlib.sha256(source).hexdigest()))
-    return list(added)
+    _of_files.update(dict.fromkeys(added, hashlib.sha256(source).hexdigest()))
 
 
 def sha256_of_own(name: str) -> str | None:
