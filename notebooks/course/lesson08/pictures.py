@@ -56,13 +56,13 @@ def family_picture() -> Chart:
             arrow(axes, (0.04, 0.57), (0.14, 0.28))
             arrow(axes, (max(side.values()), 0.26), (ends["+"] - 0.03, 0.56))
         for row in range(3) if not line else ():  # of prompt tuning, the input and two blocks; of prefix tuning, three
-            cells = (
-                ("$p_1$", "$p_2$", "$x_1$", "$x_2$") if name == "prompt tuning" else ("$P_K$", "$K$", "$P_V$", "$V$")
-            )
-            whole = name == "prompt tuning" and row > 0
+            prompt = name == "prompt tuning"
+            cells = ("$p_1$", "$p_2$", "$x_1$", "$x_2$") if prompt else ("$P_K$", "$K$", "$P_V$", "$V$")
+            whole = prompt and row > 0
+            if not prompt:
+                axes.text(0.12, 0.375 + 0.23 * row, f"block {row}", ha="right", va="center", color=INK, size="small")
             for place, text in enumerate((f"block {row - 1}",) if whole else cells):
-                new = "p" in text if name == "prompt tuning" else "P" in text
-                shade = FROZEN if whole else NEW if new else COMPUTED
+                shade = FROZEN if whole else NEW if "p" in text.lower() else COMPUTED
                 _box(axes, 0.14 + 0.2 * place, 0.3 + 0.23 * row, 0.78 if whole else 0.18, 0.15, text, shade)
     kinds = {"added and trained": NEW, "part of the model, trained": OWN, "frozen": FROZEN, "computed": COMPUTED}
     marks = [Patch(facecolor=shade, edgecolor=INK, hatch="//" * (shade == FROZEN)) for shade in kinds.values()]

@@ -21,7 +21,7 @@ main()
 
 @contextmanager
 def service(folder: Path, logs: Path | None = None, patience: float = 300) -> Iterator[str]:
-    """Serve the models of a folder on a free port of 127.0.0.1; stopped when the block ends, even by an error.
+    """Serve the models of a folder on a free port of 127.0.0.1 until the block ends, even by an error.
 
     Args:
         folder: where the models are, each in a folder that requests call by its name.
