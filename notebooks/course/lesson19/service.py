@@ -25,7 +25,7 @@ def service(folder: Path, logs: Path | None = None, patience: float = 300) -> It
 
     Args:
         folder: where the models are, each in a folder that requests call by its name.
-        logs: gets server.log (None: the same folder).
+        logs: gets server.log (None: the folder).
         patience: how many seconds the server may take to start.
 
     Yields:
