@@ -124,7 +124,7 @@ def test_every_option_of_every_command_refuses_what_it_cannot_be(name, setting, 
         (["compare", "--output", "file"], "--output file: file is a file, expected a folder"),
         (["audit", "folder", "--metric", "a", "--items", "9"], "folder: no such file, or not a file of text"),
         (["nonsense"], "invalid choice: 'nonsense'"),
-        (["train", "--output", "out"], "--strategy is missing: what to train: full, "),
+        (["train", "--output", "out"], "--strategy is missing: what to train, such as full, "),
     ],
 )
 def test_bad_input_is_one_line_and_exit_2(arguments, expected, stopped, capsys):

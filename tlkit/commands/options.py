@@ -8,7 +8,7 @@ from tlkit.options import option, same_option
 from tlkit.settings import Plan, TrainingConfig
 
 MODEL = "a preset, a hub id or a folder; default: TLKIT_MODEL, else tiny"
-STRATEGY = "what to train: full, freeze_lower, freeze_embeddings, last_layers, lora, qlora, bitfit; more: see params"
+STRATEGY = "what to train, such as full, last_layers, lora or qlora; all: see params"
 TIERS = ("quick", "convergence", "memory", "extended", "full")
 
 
@@ -47,7 +47,7 @@ class EstimateOptions:
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
     optimizer: str = same_option(TrainingConfig, "optimizer")
-    device_memory: str | None = option(None, "such as 8GB: say whether it fits; exit 1 where it does not")
+    device_memory: str | None = option(None, "such as 8GB; exit 1 where it does not fit")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class CompareOptions:
     model: str | None = option(None, MODEL)
     strategies: str | None = option(None, "comma-separated, or classic, peft or all; default: classic")
     profile: str | None = option(None, "ci, real, laptop or gpu: how much data, how many epochs and seeds")
-    output: Path = option(Path("results"), "the folder for runs, tables and charts; what is finished there is kept")
+    output: Path = option(Path("results"), "the folder for runs, tables and charts")
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class ValidateOptions:
 
     tier: str = option(help=f"{', '.join(TIERS)}, or all", choices=(*TIERS, "all"), positional=True)
     model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
-    output: Path | None = option(None, "a folder that keeps what each tier has trained; default: nothing is kept")
+    output: Path | None = option(None, "a folder that keeps what each tier has trained")
 
 
 @dataclass(frozen=True)
@@ -155,8 +155,7 @@ class AuditOptions:
     percent: bool = option(False, "the shares are percentages, from 0 to 100")
 
 
-# By name: the file that carries a command out, in a function of that name, and what this takes, of which the first
-# says what the command does.
+# By name: the file with the function of that name, and what it takes, of which the first says what the command does.
 COMMANDS = {
     "doctor": ("doctor", DoctorOptions),
     "fetch": ("models", FetchOptions),

@@ -78,8 +78,8 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             "device": f"{device.kind}: {device.name}",
             "versions": ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "peft")),
         }
-        groups = (options, data, config, plan)
-        settings = {name: value for group in groups for name, value in vars(group).items() if name not in OF_THIS_CALL}
+        named = vars(options) | vars(data) | vars(config) | vars(plan)
+        settings = {name: value for name, value in named.items() if name not in OF_THIS_CALL}
         window = task.window(report.model, data.context, data.stride)
 
         def score(when: str) -> PerplexityResult:
@@ -100,8 +100,8 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
                 raise RuntimeError(f"{what}; its steps are in checkpoints: make room, then --resume") from error
             after = score("after training")
             doubts = [*report.doubts, *_divergence(result.history.loss)]
-            notes |= {"steps": f"{len(result.history):,} in {result.seconds:,.0f} seconds"}
-            notes |= {"stopped early": "yes"} if result.stopped_early else {}
+            early = " (stopped early)" if result.stopped_early else ""
+            notes["steps"] = f"{len(result.history):,} in {result.seconds:,.0f} seconds{early}"
             notes["doubts"] = "; ".join(doubts) or "none"
             written = write_card(folder, model_card(folder.resolve().name, report, settings, notes, before, after))
     figures = {"before": before, "after": after, "output": folder, "doubts": doubts, "expected": verdicts}
