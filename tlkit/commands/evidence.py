@@ -10,8 +10,8 @@ from tlkit.commands.options import TIERS, AuditOptions, CompareOptions, DataOpti
 from tlkit.commands.parsing import settings_of
 from tlkit.commands.training import train
 from tlkit.devices import probe
+from tlkit.evidence.audit import ASSUMED, read_table
 from tlkit.evidence.audit import audit as audit_table
-from tlkit.evidence.audit import read_table
 from tlkit.evidence.comparison import compare as compare_strategies
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.expectations import Verdict
@@ -93,13 +93,8 @@ def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
 
 def audit(options: AuditOptions) -> Outcome:
     """Say which rows of a published table can be told apart."""
-    result = audit_table(
-        read_table(options.table),
-        options.metric,
-        float(options.items) if options.items.replace(".", "", 1).isdigit() else options.items,
-        name=options.name,
-        percent=options.percent,
-    )
+    table, how = read_table(options.table), {"name": options.name, "percent": options.percent}
+    result = audit_table(table, options.metric, options.items, **how)
     plan, separated = result.plan(), int(result.pairs.separated.sum())
     shown = result.table[["name", "value", "error", "low", "high", "rank"]]
     texts = {column: shown[column].map("{:.6g}".format) for column in ("value", "error", "low", "high")}
@@ -109,7 +104,7 @@ def audit(options: AuditOptions) -> Outcome:
         "A difference of one point in one pair would need:",
         *(f"- {row.needed:,} {row.of} ({row.assumed})" for row in plan.itertuples()),
         "Assumed:",
-        *(f"- {line}" for line in result.assumptions),
+        *(f"- {line}" for line in ASSUMED),
     ]
     data = {"rows": rows_of(result.table), "pairs": rows_of(result.pairs), "separated": separated}
-    return Outcome(data | {"plan": rows_of(plan), "assumptions": result.assumptions}, "\n".join(lines))
+    return Outcome(data | {"plan": rows_of(plan), "assumptions": ASSUMED}, "\n".join(lines))

@@ -22,8 +22,8 @@ ASSUMED = (
     "Each item was right or wrong; means of something finer, such as F1, cannot be judged in this way.",
     "The covariance of a pair is taken as zero, which is cautious: answers to the same items correlate positively.",
     "Each row is one trained model: a separated pair is two models that differ, and not yet two methods.",
+    "Rows with different numbers of items were tested on different, independent items.",
 )
-OTHER_ITEMS = "Rows with other numbers of items were tested on other, independent items."
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,6 @@ class Audit:
 
     table: pd.DataFrame
     pairs: pd.DataFrame
-    assumptions: tuple[str, ...]
 
     def plan(self, difference: float = 0.01) -> pd.DataFrame:
         """Say how many items or seeds find one difference 80% of the time, in a pair chosen beforehand.
@@ -71,7 +70,7 @@ def audit(
     Args:
         table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
         metric: the column that is compared: shares from 0 to 1, the more the better.
-        items: how many items each row was tested on, or the column that says it.
+        items: how many items each row was tested on, or the name of the column that says it.
         name: the column of the rows' names; default: the first that is not all numbers.
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
 
@@ -90,7 +89,7 @@ def audit(
     pairs = _pairs(rows)
     # Ranks begin with the lowest.
     rows["rank"] = rank_intervals(pairs.assign(difference=-pairs.difference), rows.name.tolist()).to_numpy()
-    return Audit(rows, pairs, ASSUMED if n.nunique() == 1 else (*ASSUMED, OTHER_ITEMS))
+    return Audit(rows, pairs)
 
 
 def items_needed(difference: float, spread: float, *, correlation: float = 0.0) -> int:
@@ -154,7 +153,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str | None, percent: bool) -> pd.DataFrame:
     """Each row in numbers: columns name, value, spread and items."""
-    if not isinstance(items, str):
+    if items not in table:
         table, items = table.assign(items=items), "items"
     others = [column for column in table if column not in (metric, items)]
     name = name or next((column for column in others if _numbers(table[column]).isna().any()), (others or [None])[0])
