@@ -40,10 +40,7 @@ class Audit:
     pairs: pd.DataFrame
 
     def plan(self, difference: float = 0.01) -> pd.DataFrame:
-        """Say how many items or seeds find one difference 80% of the time, in a pair chosen beforehand.
-
-        A row for each assumption: such a table does not say the correlation or the spread between seeds.
-        """
+        """Say how many items or seeds find one difference 80% of the time, in a pair chosen beforehand."""
         spread = float(self.table.spread.max())
         items = {shared: items_needed(difference, spread, correlation=shared) for shared in (0, 0.5)}
         seeds = {times: seeds_needed(difference, times * difference) for times in (0.5, 1, 2)}
@@ -62,10 +59,7 @@ def audit(
 ) -> Audit:
     """Say which rows of a published table differ by more than the sampling of test items explains.
 
-    A share p of n items has the variance p (1 - p) / n, and a difference the sum of both; what else that takes is in
-    `ASSUMED`. Near 0 and 1 the normal distribution promises too much. So no pair is separated where McNemar's exact
-    test could not separate it with the most favourable answers, and of two rows with other items the variance is at
-    least that of equal shares.
+    A share p of n items has the variance p (1 - p) / n, and a difference the sum of both, as far as `ASSUMED` holds.
 
     Args:
         table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
@@ -120,11 +114,11 @@ def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
     one, other = np.triu_indices(len(rows), k=1)
     value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
     difference, same, level = value[one] - value[other], n[one] == n[other], LEVEL / len(one)
-    # Near 0 or 1 a row of few items shows too little variance: of other items, take at least that of all.
+    # Near 0 or 1 a row of few items shows too little variance: with other items, take at least that of equal shares.
     both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
     pooled = np.where(same, 0, both * (1 - both) * (1 / n[one] + 1 / n[other]))
     half = -ndtri(level / 2) * np.sqrt(np.maximum(error[one] ** 2 + error[other] ** 2, pooled))
-    # McNemar's exact test, where the better row answered all that the worse one did and more.
+    # McNemar's exact test must be able to separate them, where the better row is right wherever the worse one is.
     more = np.round(np.abs(difference) * n[one])
     possible = ~same | (2 * 0.5**more < level)
     half = np.where(possible, half, np.maximum(half, np.abs(difference)))  # then zero is in the interval
@@ -135,10 +129,9 @@ def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV file as it is written: every field stays a text, so that 007 and None are names.
+    """Read a CSV file in which every field stays a text, so that 007 and None are names.
 
-    Fields are separated by commas, semicolons or tabs, whichever the line of column names has most of. Empty lines do
-    not count, nor do comments that begin with "# ".
+    Fields are separated by commas, semicolons or tabs, whichever the first line has most of; comments begin with "# ".
     """
     lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
     mark = max(",;\t", key=lines[0].count) if lines else ","

@@ -116,7 +116,7 @@ def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
     if settings.against not in strategies:
         raise ValueError(f"against={settings.against!r}: expected one of those compared, {', '.join(strategies)}")
     if settings.tune and settings.learning_rates:
-        raise ValueError("learning rates that are given are not searched for: expected either of the two")
+        raise ValueError("learning_rates and tune: expected one of the two")
     if settings.device_memory:
         parse_size(settings.device_memory)
 
@@ -146,7 +146,7 @@ def _outcome(
         computed_in = {attempt.precision for attempt in log.attempts if attempt.steps_done}
         changed = [f"computed in {' and '.join(sorted(computed_in))}, for want of memory"]
         outcome["doubts"] = [*report.doubts, *(changed if computed_in - {experiment.precision} else [])]
-    except Exception:  # one run that fails must not lose the others; its traceback is part of the result
+    except Exception:  # the others go on
         outcome["failure"] = traceback.format_exc()
     return outcome | {"attempts": log.table.to_dict("records")}
 
@@ -188,7 +188,7 @@ def summary(
     """One row a strategy: means, rate, difference from `against` with its interval, improvement, rank.
 
     Args:
-        impossible: strategies that the model's architecture does not allow: rows with this reason and no figures.
+        impossible: reasons of strategies that the model's architecture does not allow, which have no figures.
     """
     grouped, impossible = runs.groupby("strategy", sort=False), impossible or {}
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed

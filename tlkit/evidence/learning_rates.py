@@ -41,16 +41,13 @@ class LearningRate:
 
 
 def best_rates(record: pd.DataFrame, origin: str = "swept") -> tuple[dict[str, LearningRate], dict[str, str]]:
-    """Choose for each strategy the rate with the lowest mean validation perplexity over its seeds.
+    """Choose the rate with the lowest mean validation perplexity over seeds; and say why a strategy has none.
 
     A rate at the edge of those tried is not tuned, for a better one may lie outside.
 
     Args:
         record: of a search, a row for each run.
         origin: begins each source, such as "recorded".
-
-    Returns:
-        The rates, and why a strategy has none.
     """
     profile, date = record.profile.iloc[0], str(record.date.max())[: len("2026-11-22")]
     rates, reasons, source = {}, {}, f"{origin} for {record.model.iloc[0]} ({profile} profile, {date})"
@@ -156,14 +153,11 @@ def tune(
     kept: FinishedRuns | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Search for the learning rate of each strategy on validation text.
+    """Search for the learning rate of each strategy on validation text; returns the record, for `best_rates`.
 
     Args:
         config: of each run, but for its rate and seed.
         kept: where finished runs are kept and found again; the record is written there as `rates.csv`.
-
-    Returns:
-        The record, for `best_rates`.
     """
     record = pd.DataFrame(columns=["strategy", "learning_rate", "validation_perplexity", "error"])
     with Job(len(strategies) * BUDGET * seeds, shown=progress) as job:
@@ -188,15 +182,12 @@ def tune(
 
 
 def next_rate(scores: Mapping[float, float]) -> float | None:
-    """Say which rate to try next: first one a decade, then closer around the best, `BUDGET` in all.
+    """Say which rate to try next: first one a decade, then closer around the best; None where `BUDGET` is spent.
 
     The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
 
     Args:
         scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
-
-    Returns:
-        None where the budget is spent.
     """
     missing = [rate for rate in COARSE if rate not in scores]
     if missing and set(scores) <= set(COARSE):
@@ -236,7 +227,7 @@ def run_trial(
         }
     except FloatingPointError:
         pass  # a rate that is too high is a finding
-    except Exception as problem:  # a strategy that cannot run on this model must not keep the others from running
+    except Exception as problem:  # others may run
         error = f"{type(problem).__name__}: {(str(problem).splitlines() or [''])[0]}"
     row = {"strategy": strategy, "learning_rate": config.learning_rate, "seed": config.seed}
     return row | scores | experiment.provenance | {"epochs": config.epochs, "error": error}

@@ -21,12 +21,10 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     """Compare every pair of strategies on the same documents and seeds.
 
     The logarithm of the ratio of two perplexities is the difference of their nats per token, averaged over seeds. Its
-    standard error has two parts, one from documents and one from seeds. Each part is multiplied by its own quantile
-    of Student's t, and the half-width of the interval is the root of the sum of their squares. Such an interval
-    covers at least as often as it says, whichever of the two parts is the larger.
-
-    By Bonferroni each of m intervals is at the confidence 1 - 5%/m, so at most one table in twenty has any interval
-    that misses. With one seed, fewer than five documents, or a score that is not finite, there is no interval.
+    standard error has two parts, from documents and from seeds. Each is multiplied by its own quantile of Student's t,
+    and the half-width of the interval is the root of the sum of their squares, which covers at least as often as it
+    says. By Bonferroni at most one table in twenty has any interval that misses. With one seed, fewer than five
+    documents, or a score that is not finite, there is no interval.
 
     Args:
         scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
@@ -107,9 +105,8 @@ def _over_documents(apart: np.ndarray, tokens: np.ndarray) -> Source:
 def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Source:
     """Compute how uncertain the difference of two strategies' means over seeds is.
 
-    Three seeds of two strategies hardly say how much a seed matters. The variance is the mean of all pairs' or the
-    pair's own, whichever is larger. The mean's degrees of freedom are as Box (1954) and Greenhouse and Geisser (1959)
-    have them, so they fall to those of one pair where one strategy varies most.
+    Three seeds of one pair hardly say how much a seed matters: the variance is the mean of all pairs' or the pair's
+    own, whichever is larger, with the degrees of freedom of Box (1954) and Greenhouse and Geisser (1959).
 
     Args:
         per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed; at least two seeds.

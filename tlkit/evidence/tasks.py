@@ -204,7 +204,7 @@ def load_documents(settings: DataSettings, profile: Profile, model: str | None =
     """Read a task's corpus, of which a limit, or for a bundled one the profile, says how much is used.
 
     Args:
-        model: where it names its own classes, they are in its order.
+        model: its own order of classes goes before that of the texts.
     """
     task = TASKS[settings.task]
     whole = used = task.load(settings)
@@ -234,12 +234,9 @@ def answer(model, tokenizer, conversations: Sequence[Conversation]) -> pd.DataFr
     Returns:
         A row for each: reference (the answer that was left out), and answer.
     """
-    prompts, limit = [prompt_of(asked.question, tokenizer) for asked in conversations], longest_input(model)
-    for asked, prompt in zip(conversations, prompts, strict=True):
-        if limit is not None and len(prompt) >= limit:
-            raise ValueError(f"conversation {asked.id!r} asks in {len(prompt)} tokens: expected fewer than {limit}")
-    room = NEW_TOKENS if limit is None else min(NEW_TOKENS, limit - max(map(len, prompts)))
-    written = continue_tokens(model, tokenizer, prompts, new_tokens=room)
+    prompts = [prompt_of(asked.question, tokenizer) for asked in conversations]
+    room = (longest_input(model) or math.inf) - max(map(len, prompts))
+    written = continue_tokens(model, tokenizer, prompts, new_tokens=max(1, min(NEW_TOKENS, room)))
     references = [asked.answer for asked in conversations]
     return pd.DataFrame({"reference": references, "answer": [one.text.strip() for one in written]})
 

@@ -323,7 +323,7 @@ def test_options_say_what_differs_from_the_defaults():
         ({"against": "lora"}, ["full"], "against='lora': expected one of those compared, full"),
         ({"block_size": 65}, ["full"], "block_size=65: .* reads at most 64 tokens"),
         ({"stride": 65}, ["full"], "stride=65: expected 1 to context=64"),
-        ({"tune": True}, ["full"], "expected either of the two"),
+        ({"tune": True}, ["full"], "expected one of the two"),
         ({"learning_rates": {"full": "fast"}}, ["full"], "full='fast': expected a number above 0"),
     ],
 )
