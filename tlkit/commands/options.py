@@ -81,7 +81,7 @@ class TrainOptions:
     )
     strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
     plugin: Path | None = same_option(ComparisonSettings, "plugin")
-    sequence_length: int | None = option(None, "tokens in a block; default: 128, or what the model reads", at_least=2)
+    sequence_length: int | None = same_option(ComparisonSettings, "block_size")
     dtype: str | None = option(
         None, "of the weights; bf16 for frozen ones alone; default: fp32, or by precision", choices=("fp32", "bf16")
     )

@@ -16,16 +16,10 @@ class DataSettings:
         "going on with texts, answering questions, going on with conversations, or telling classes of texts apart",
         choices=("text", "answer", "conversation", "classify"),
     )
-    corpus: str | None = option(
-        None,
-        "rust, facts, general, kitchen, or a .txt, .md, .jsonl, .json, .csv or .parquet file, or a folder; default: "
-        "TLKIT_CORPUS, else rust",
-    )
+    corpus: str | None = option(None, "rust, facts, general, kitchen, or a path; default: TLKIT_CORPUS, else rust")
     text_column: str | None = option(None, "of a file with rows; default: text")
     label_column: str | None = option(None, "of a file with texts to classify; default: label")
-    limit: int | None = option(
-        None, "documents of each split; default: all of a file, and of a bundled corpus as the profile says", at_least=1
-    )
+    limit: int | None = option(None, "documents of each split; default: all, if bundled by profile", at_least=1)
     ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
     context: int | None = option(None, "tokens in a scoring window; default: 256, or all that is read", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
@@ -37,10 +31,7 @@ class ComparisonSettings(DataSettings):
 
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(
-        None,
-        "tokens in a block, or in the longest conversation or text; default: 128 (to answer or classify 512), or what "
-        "the model reads",
-        at_least=2,
+        None, "tokens in a row; default: 128 (to answer or classify 512), or what the model reads", at_least=2
     )
     batch_size: int = same_option(TrainingConfig, "batch_size", 4)  # for which the recorded rates were found
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
