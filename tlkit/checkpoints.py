@@ -1,4 +1,4 @@
-"""Save what training changes, so that a run killed at any moment goes on as if nothing had happened."""
+"""Save what training changes, so that a run killed at any moment goes on as if it had not been."""
 
 import hashlib
 import json
@@ -17,7 +17,7 @@ from tlkit.files import CheckpointError, lock_folder, reason_of, write_atomicall
 from tlkit.models.parts import ParameterGroup, adapter_names
 from tlkit.steps import StepRecord, TrainingState
 
-KEPT = 2  # the newest, and the one before it in case the newest is damaged
+KEPT = 2  # the newest may be damaged
 NAME = "step-{:08d}.safetensors"
 OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 
@@ -26,15 +26,15 @@ OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 class Checkpoints:
     """A folder of checkpoints of one run; files with other names are never touched.
 
-    Each is one file of safetensors. Its metadata are the step, records and scores, the identity, and a hash of all.
+    Each is a file of safetensors whose metadata are step, records, scores, identity, and a hash of all.
     """
 
     folder: Path
-    identity: dict  # what a run that goes on must have in common with this one, from `identity_of`
+    identity: dict  # from `identity_of`; a run that goes on must have the same
 
     @contextmanager
     def lock(self, resume: bool) -> Iterator[None]:
-        """Keep other runs out of the folder until this one ends; refuse the checkpoints of an earlier run."""
+        """Keep other runs out of the folder; refuse the checkpoints of an earlier one."""
         with lock_folder(self.folder):
             if not resume and (earlier := _saved(self.folder)):
                 raise CheckpointError(
@@ -43,7 +43,7 @@ class Checkpoints:
             yield
 
     def save(self, state: TrainingState, *, last: bool = False) -> None:
-        """Write a checkpoint, then remove all but this one and the one before it."""
+        """Write a checkpoint, and remove all but this one and the one before it."""
         step, whole = state.step, {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
         notes = {"records": [asdict(record) for record in state.records], "scores": state.scores}
         text = json.dumps({"step": step, "identity": self.identity, "notes": notes})
@@ -65,9 +65,9 @@ class Checkpoints:
             warnings.warn(f"older checkpoints are still in {self.folder}: {reason_of(error)}", stacklevel=2)
 
     def restore(self, state: TrainingState) -> None:
-        """Bring a state to the newest checkpoint that is whole; without checkpoints it stays as it is.
+        """Bring a state to the newest checkpoint that is whole, if there are any.
 
-        Where one cannot be read it is an OSError: that may pass, so no older one is taken in its place.
+        One that cannot be read is an OSError: that may pass, so no older one is taken in its place.
         """
         damaged = []
         for _, path in reversed(_saved(self.folder)):
@@ -100,13 +100,13 @@ def _saved(folder: Path) -> list[tuple[int, Path]]:
 
 
 def _ours(folder: Path) -> list[tuple[int, Path]]:
-    """Steps and paths of all files with our names, also of unfinished ones."""
+    """Steps and paths of files with our names, also of unfinished ones."""
     files = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     return [(int(match[1]), path) for path in files if (match := OURS.fullmatch(path.name))]
 
 
 def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]] | None:
-    """What is told of the run, and the tensors; None where the file is damaged."""
+    """What the file says of its run, and the tensors; None where it is damaged."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -126,9 +126,9 @@ def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def identity_of(
     model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict, groups: Sequence[ParameterGroup] = ()
 ) -> dict:
-    """What makes two runs the same: the weights they begin with, what is trained, the data, the settings.
+    """What makes two runs the same: weights at the beginning, what is trained, data, settings.
 
-    Weights are hashed as they are now, all but an adapter's trainable ones: the checkpoint holds these.
+    An adapter's trainable weights are left out: the checkpoint holds them.
     """
     added = adapter_names(model)
     drawn = [p for name, p in model.named_parameters() if name in added and not p.requires_grad]
@@ -139,7 +139,7 @@ def identity_of(
         "data": hash_of(data),
         "settings": settings,
     }
-    if drawn:  # of lora_fa; no checkpoint holds them, so they have to be drawn by the same seed
+    if drawn:  # of lora_fa; no checkpoint holds them
         identity["what the adapter has drawn and does not train (set the seed before)"] = hash_of(drawn)
     if groups:
         identity["parameter groups"] = [[sorted(group.names), group.rate, group.begins] for group in groups]
@@ -149,7 +149,7 @@ def identity_of(
 
 
 def hash_of(tensors: Iterable[torch.Tensor]) -> str:
-    """The SHA-256 of tensors in their order, with type and shape."""
+    """SHA-256 of tensors in their order, with type and shape."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -169,6 +169,6 @@ def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
 
 
 def _what_it_does(config) -> dict:
-    """An adapter's settings without its origin, and without what is off: a later peft has more of that."""
+    """An adapter's settings without its origin, and what is off: a later peft has more of that."""
     about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
     return {key: value for key, value in config.to_dict().items() if value and key not in about}

@@ -1,4 +1,4 @@
-"""What this machine can compute on: kind, name, memory, native bf16 and cores."""
+"""What this machine can compute on."""
 
 import functools
 import math
@@ -20,14 +20,14 @@ from tlkit.memory import move_weights
 COUNT_THEIR_PEAK = ("cuda", "xpu")
 KINDS = ("cuda", "mps", "xpu", "cpu")
 ABSENT = "not present on this machine"
-# How much faster a product has to be for a whole step to gain: a step also converts, normalises and adds. With
-# products that are 6 to 8 times as fast, as AMX has them, a LoRA step is 1.6 times as fast.
+# How much faster a product has to be for a whole step to gain. With products that are 6 to 8 times as fast, as AMX has
+# them, a LoRA step is 1.6 times as fast.
 WORTHWHILE = 2.0
 
 
 @dataclass(frozen=True)
 class Device:
-    """One place to train. Memory is in bytes; `notes` says what was found broken on the way here."""
+    """One place to train. Memory is in bytes; `notes` says what is broken."""
 
     kind: str
     name: str
@@ -54,7 +54,7 @@ class Device:
             move_weights(model, self.torch)
 
     def room_for(self, model: nn.Module) -> int:
-        """Bytes that a step of `model` may use: what is free, and what the model holds here already."""
+        """Bytes that a step may use: what is free, and what the model holds already."""
         held = sum(p.nbytes for p in model.parameters() if p.device.type == self.kind)
         return probe(self.kind).free_memory + held
 
@@ -102,7 +102,7 @@ def bf16_speed(device: Device) -> float:
 
 
 def settled_precision(asked: str, device: Device) -> str:
-    """The precision that was asked for; for "auto" bf16 where that makes a step on `device` faster."""
+    """The precision that was asked for; "auto" is bf16 where a step is faster in it."""
     if asked == "auto":
         return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
     return asked
@@ -142,7 +142,7 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
 
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
-    """Bytes that this process' control group (v2, else v1) may use (inf: no limit), and uses, without file cache."""
+    """Bytes that the control group (v2, else v1) may use (inf: no limit), and uses, without file cache."""
     names = {"memory.max": ("memory.current", "inactive_file")}
     names["memory/memory.limit_in_bytes"] = ("memory/memory.usage_in_bytes", "total_inactive_file")
     for name, (current, cache) in names.items():
@@ -156,7 +156,7 @@ def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
 
 @functools.cache
 def _measured_bf16_speed(kind: str, threads: int) -> float:
-    """`threads` is a parameter so that another number of them is measured anew."""
+    """With another number of threads it is measured anew."""
     with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
         return _seconds_of_product(kind, False) / _seconds_of_product(kind, True)
 

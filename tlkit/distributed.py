@@ -1,7 +1,7 @@
-"""Several processes that train one model, on accelerate: what differs from `tlkit.training` is here, and only here.
+"""Several processes that train one model, on accelerate.
 
-Each process takes its share of every batch. DDP holds the whole model in each and adds up the gradients; FSDP holds a
-part of every tensor in each, and gathers a block when it is needed.
+Each takes its share of every batch. DDP holds the whole model in each and adds up the gradients; FSDP holds a part of
+every tensor in each, and gathers a block when it is needed.
 
 Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023, PyTorch FSDP.
 """
@@ -72,7 +72,7 @@ def train_together(
     resume: bool = False,
     progress: bool | Job = False,
 ) -> training.TrainingResult:
-    """`train` in several processes: each calls this with the same arguments, and the first one writes.
+    """`train` in several processes: each calls this with the same arguments; the first one writes.
 
     A run that is resumed may have had another number of processes.
 
@@ -111,7 +111,7 @@ def train_together(
                 if validation is not None and training.is_due(state, config.evaluate_every, total):
                     training.note_score(_mean_loss(accelerator, loss, validation, scoring), state)
                 if checkpoints and training.is_due(state, every, total):
-                    # What FSDP keeps in parts is gathered from all; the first one writes it.
+                    # What FSDP keeps in parts is gathered from all.
                     checkpoints.save(state, last=training.has_ended(state, total)) if is_main else state.tensors()
     if in_parts:
         for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
@@ -135,14 +135,14 @@ def _accumulate_share(
 ) -> list[torch.Tensor]:
     """`accumulate_gradients` of each process' share of a batch; returns the loss of all."""
     size, rank = accelerator.num_processes, accelerator.process_index
-    torch.manual_seed(torch.initial_seed() * size + rank)  # of the step, and no two processes draw the same numbers
+    torch.manual_seed(torch.initial_seed() * size + rank)  # no two draw the same numbers
     prepare(model, plan)
     labels, losses = labels_in(batch), []
     passes = shares(batch, rank, size, plan.micro_batch_size)
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for number, (rows, weight) in enumerate(passes, 1):
             with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
-                # By the labels of all: the mean of the gradients, which DDP and FSDP give, would be a size-th of it.
+                # By the labels of all; DDP and FSDP take the mean of the gradients, so times the size.
                 share = loss(rows.to(accelerator.device), plan) * weight / labels
                 (share * size).backward()
             losses.append(share.detach())
@@ -190,12 +190,12 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _WholeState(TrainingState):
-    """A state whose tensors are saved and loaded whole, also where FSDP keeps them in parts."""
+    """Its tensors are saved and loaded whole, also where FSDP keeps them in parts."""
 
     saves = True  # whether this process keeps what is gathered
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Gathered one by one, so that no device holds all; kept on the host."""
+        """Gathered one by one onto the host, so that no device holds all."""
         gathered = ((name, _whole(tensor)) for name, tensor in super().tensors().items())
         return {name: tensor.cpu() for name, tensor in gathered if self.saves}
 

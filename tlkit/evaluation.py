@@ -1,4 +1,4 @@
-"""How well a model predicts text, answers or classes: perplexity, bits per byte, an interval, and sanity checks."""
+"""How well a model predicts text, answers or classes."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ WINDOW = 256  # tokens that are read at a time, where nothing else is said
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
-LOGITS_AT_ONCE = 2**25  # values, 128 MiB in fp32: so an evaluation does not need more memory than the training did
+LOGITS_AT_ONCE = 2**25  # values, 128 MiB in fp32: less than the training needed
 
 
 @dataclass(frozen=True)
@@ -100,7 +100,7 @@ def perplexity(
 def score_examples(
     model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Job = SILENT
 ) -> PerplexityResult:
-    """Perplexity of the labels: of the answers' tokens, or of the classes, where guessing gives their number.
+    """Perplexity of answers' tokens, or of classes, where guessing gives their number.
 
     A document is a row, and a row is read whole. Without a tokenizer there are no bits per byte.
     """
@@ -134,7 +134,7 @@ def class_logits(
 
 
 def _by_length(examples: Examples, at_once: int, progress: Job) -> Iterator[tuple[torch.Tensor, Examples]]:
-    """Rows and their places, those of similar length together, so that little padding is read."""
+    """Places and rows, those of similar length together, so that little padding is read."""
     done = 0
     for places in examples.mask.sum(1).argsort().split(at_once):
         yield places, examples[places].trimmed()

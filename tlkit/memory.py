@@ -1,4 +1,4 @@
-"""Where tensors lie and how many bytes they take: to measure a step, or to play a card with a memory budget."""
+"""Where tensors lie and how many bytes they take: to measure a step, or to play a card."""
 
 import ctypes
 import platform
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 @contextmanager
 def on_host() -> Iterator[None]:
-    """Inside, new tensors are on the host: virtual devices and traces neither count nor refuse them."""
+    """Inside, new tensors are on the host: virtual devices and traces do not count them."""
     tracks = [mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, MemoryTrack) and not mode.on]
     for track in tracks:
         track.hosted += 1
@@ -32,7 +32,7 @@ def on_host() -> Iterator[None]:
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors: now (`current`) and at most (`peak`), the same on every machine, also for fake tensors."""
+    """Bytes of live tensors, also of fake ones: now (`current`) and at most (`peak`)."""
 
     def __init__(self, on: str | None = None) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class MemoryTrack(TorchDispatchMode):
             return
         size = storage.nbytes()
         self.admit(size)
-        # The reference is kept, or its callback would be dropped; it fires when torch frees the storage.
+        # Kept, or its callback would be dropped; it fires when torch frees the storage.
         self._counted[key] = size, weakref.ref(storage, partial(self._forget, key))
         self.current += size
         if self.current > self.peak:
@@ -67,10 +67,10 @@ class MemoryTrack(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled in here, and the guard against it would cost more than the counting
+        return False  # nothing is compiled in here, and the guard would cost more than the counting
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        # By identity, for operators live as long as the process, and hashing one takes longer than all that follows.
+        # By identity: hashing an operator takes longer than all that follows.
         is_of_torch, allocates = _OPERATORS.get(id(function)) or _look_up(function)
         if is_of_torch:
             result = function(*args, **kwargs) if kwargs else function(*args)
@@ -101,7 +101,7 @@ def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
 def _autocast_of_caller(args: tuple) -> AbstractContextManager:
     """Autocast as it was where an operator was called; while operators are counted, it is off.
 
-    Operators of other libraries, such as bitsandbytes, call torch's, and would compute in another type without it.
+    Operators of other libraries, such as bitsandbytes, call torch's, and would compute in another type.
     """
     kind = next((value.device.type for value in args if isinstance(value, torch.Tensor)), "cpu")
     if not torch.amp.is_autocast_available(kind):
@@ -151,7 +151,7 @@ class VirtualDevice(MemoryTrack):
         self.peak = self.current
 
     def admit(self, size: int) -> None:
-        """Refuse what would pass the budget, in CUDA's words: who has read them here will know them there."""
+        """In CUDA's words: who has read them here will know them there."""
         if self.current + size > self.budget:
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
@@ -216,7 +216,7 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers that malloc.h gives to what
 def freed_memory_kept() -> Iterator[None]:
     """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
 
-    The GNU C library gives large tensors back at each step, and the system clears every page that it hands out again.
+    The GNU C library gives large tensors back at each step, and the system clears the pages it hands out again.
     """
     if platform.libc_ver()[0] != "glibc":
         yield
@@ -227,7 +227,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        # The library's own adjustment is over once one of the two is set; this is where it would have ended.
+        # Where its own adjustment, which is over once one of the two is set, would have ended.
         library.mallopt(_MMAP_THRESHOLD, 2**25)
         library.mallopt(_TRIM_THRESHOLD, 2**26)
         library.malloc_trim(0)

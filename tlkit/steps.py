@@ -18,24 +18,24 @@ from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trai
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
-# Fused: one call changes all weights of a group once their moments are there.
+# Fused: one call changes all weights of a group.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
-LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time where the loss is computed in pieces
+LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time
 
 
 class NothingToTrain(RuntimeError):
-    """A step in which no gradient could arrive at any trainable tensor."""
+    """No gradient could arrive at any trainable tensor."""
 
     def __init__(self) -> None:
         super().__init__(
-            "nothing can be trained: the loss depends on no trainable tensor; expected that the forward pass uses what "
-            "the strategy made trainable, and detaches nothing above it"
+            "nothing can be trained: the loss depends on no trainable tensor; expected a forward pass that uses what "
+            "is trainable, and detaches nothing above it"
         )
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One optimizer step: loss in nats per label, gradient norm before clipping, labels (tokens scored), seconds."""
+    """Loss in nats per label, gradient norm before clipping, labels (tokens scored), seconds."""
 
     step: int
     loss: float
@@ -44,11 +44,11 @@ class StepRecord:
     samples: int
     tokens: int
     seconds: float
-    memory_counted: bool = False  # counting live tensors slows a step down, so its seconds are too many
+    memory_counted: bool = False  # which slows a step down
 
 
 class TrainingState:
-    """All that a run must remember: trainable weights, optimizer, the number of steps done and their records.
+    """All that a run must remember: trainable weights, optimizer, number and records of steps.
 
     Random numbers are no part of it: each step draws its own, from the seed and its number.
     """
@@ -70,7 +70,7 @@ class TrainingState:
 
     @contextmanager
     def only_those_due(self, total: int) -> Iterator[None]:
-        """Inside, weights whose time in a run of `total` steps has not come yet are frozen."""
+        """Inside, weights that begin later in a run of `total` steps are frozen."""
         waiting = [group for group in self.groups if self.step < first_step(group["begins"], total)]
         early = [parameter for group in waiting for parameter in group["params"]]
         for parameter in early:
@@ -82,7 +82,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer from the device to the host where the plan says so; never back."""
+        """Bring weights and optimizer to the host where the plan says so; never back."""
         self.plan = plan
         if plan.train_on_host:
             move_to_host(self.model)
@@ -124,7 +124,7 @@ class TrainingState:
                     }
 
     def undo(self) -> None:
-        """Make the state whole after a step that broke off before the weights changed."""
+        """Make the state whole after a step that failed before the weights changed."""
         self.drop_gradients()
         for tensor, updates in zip(self.master_parameters, self._updates, strict=True):
             if updates == 0:
@@ -142,7 +142,7 @@ class TrainingState:
 
     @torch.no_grad()
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on from the `tensors` of another state after so many steps."""
+        """Go on from the `tensors` of another state."""
         optimizer, numbers = self.optimizer.state_dict() | {"state": {}}, range(len(self.parameters))
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
@@ -177,12 +177,12 @@ class TrainingState:
 
 
 def first_step(begins: float, total: int) -> int:
-    """The step, counted from 0, in which a group of parameters is trained for the first time."""
+    """The step, counted from 0, in which a group is first trained."""
     return math.floor(begins * total)
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
-    """Put a model into training mode, with activation checkpointing where the plan says so."""
+    """Training mode, with activation checkpointing where the plan says so."""
     base = base_model(model)
     # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
@@ -199,7 +199,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
     losses = []
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for rows in batch.split(plan.micro_batch_size or len(batch)):
-            # Divide by the labels of the whole batch, not by the number of micro-batches: each counts the same.
+            # By the labels of the whole batch, not by the number of micro-batches: each label counts the same.
             loss = summed_loss(model, rows.to(device), plan) / labels
             if not loss.requires_grad:
                 raise NothingToTrain
@@ -246,7 +246,7 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
             f"those of step {state.step}: try a learning rate below {state.config.learning_rate:g}"
             + (", or the precision fp32" if state.plan.precision != "fp32" else "")
         )
-    if norm > most:  # else there is nothing to change, and no need to walk over all gradients
+    if norm > most:  # else no need to walk over all gradients
         nn.utils.clip_grads_with_norm_(state.parameters, most, total_norm)
     return norm
 
@@ -254,15 +254,15 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
 def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
     """Loss in nats, summed over all labels: the tokens that count, but the first of each row, or the rows' classes.
 
-    From the logits, because some architectures take no labels that are shifted already, and some add a term that is no
-    sum over tokens, such as the auxiliary loss of a mixture's routers.
+    From the logits, for some architectures take no labels that are shifted already, and some add a term that is no sum
+    over tokens, as for the routers of a mixture.
     """
     examples = as_examples(batch)
     with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if examples.classifies:
             logits = model(**inputs_of(examples), use_cache=False).logits
             return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
-        # The last token of a row predicts none, so it is only a label: no work is done for it.
+        # The last token of a row is only a label: no work is done for it.
         read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
         inputs = inputs_of(read)
         if not plan.chunked_loss:

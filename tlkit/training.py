@@ -1,4 +1,4 @@
-"""The training loop, to be read: batches in a fixed order, one step, one record, nothing hidden."""
+"""The training loop: batches in a fixed order, one step, one record."""
 
 import math
 import warnings
@@ -33,7 +33,7 @@ class TrainingResult:
 
     @property
     def seconds(self) -> float:
-        """Of all steps; the one in which memory was counted is taken to need as long per token as the others did."""
+        """Of all steps, as if the one in which memory was counted were as fast as the others."""
         timed = self.history[~self.history.memory_counted]
         timed = self.history if timed.empty else timed
         return float(timed.seconds.sum()) * self.tokens / int(timed.tokens.sum())
@@ -90,7 +90,7 @@ def train(
 
 
 def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
-    """Take the steps that are left, one for each record that is asked for; to stop, stop asking."""
+    """Take the steps that are left, one for each record that is asked for."""
     config, total = state.config, total_steps(len(blocks), state.config)
     while not has_ended(state, total):
         rate = config.learning_rate * learning_rate_factor(state.step, total, config)
@@ -102,7 +102,7 @@ def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
 def recorded(
     steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Job, *, count_memory: bool = True
 ) -> Iterator[StepRecord]:
-    """Keep and show the records of steps, and hand them on; live tensors are counted in one of the steps."""
+    """Keep, show and hand on the records of steps; live tensors are counted in one of them."""
     # The first step that has the optimizer's state from the beginning, and in which all is trained.
     fullest = max(first_step(group["begins"], total) for group in state.groups)
     counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
@@ -124,18 +124,18 @@ def recorded(
 
 
 def has_ended(state: TrainingState, total: int) -> bool:
-    """Whether no step is left, or too many evaluations in a row were no better than the best before them."""
+    """Whether no step is left, or patience has run out."""
     patience = state.config.patience
     return state.step >= total or patience is not None and _without_gain(state) >= patience
 
 
 def is_due(state: TrainingState, every: int | None, total: int) -> bool:
-    """Whether it is time for what is done after `every` steps (None: none) and at the end."""
+    """Whether it is time for what is done after `every` steps, and at the end."""
     return has_ended(state, total) or every is not None and state.step % every == 0
 
 
 def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """The result of a run on so many rows; the best weights are in the model where they were kept."""
+    """The result of a run on so many rows; where best weights were kept, the model gets them."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -153,7 +153,7 @@ def _without_gain(state: TrainingState) -> int:
 
 
 def note_score(loss: float, state: TrainingState) -> None:
-    """Keep a validation loss, and the weights if it is the best so far and training may stop early."""
+    """Keep a validation loss, and the weights where it is the best and training may stop early."""
     perplexity = math.exp(min(loss, 700))
     state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
@@ -164,7 +164,7 @@ def note_score(loss: float, state: TrainingState) -> None:
 
 
 def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
-    """As many blocks at a time as in training, at most 8: a pass without gradients needs less memory than a step."""
+    """As many blocks at a time as in training, at most 8: so it needs less memory than a step."""
     return replace(plan, micro_batch_size=min(8, plan.micro_batch_size or config.batch_size))
 
 
@@ -178,7 +178,7 @@ def checkpoints_of(
     plan: Plan,
     groups: Sequence[ParameterGroup],
 ) -> Checkpoints | None:
-    """The checkpoints of a run that begins with `model` as it is now; None without a folder."""
+    """Of a run that begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
     if every < 1:
@@ -191,17 +191,16 @@ def checkpoints_of(
 
 
 def steps_per_epoch(rows: int, config: TrainingConfig) -> int:
-    """Optimizer steps in one pass over the data; the last batch of a pass may be smaller."""
+    """The last batch of an epoch may be smaller."""
     return math.ceil(rows / config.batch_size)
 
 
 def total_steps(rows: int, config: TrainingConfig) -> int:
-    """Optimizer steps in the whole run."""
     return max(1, round(config.epochs * steps_per_epoch(rows, config)))
 
 
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
-    """The batch of a step, by the seed and the step number alone, so that any step can be repeated."""
+    """By the seed and the step's number alone, so that any step can be repeated."""
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
     batch = blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
@@ -220,14 +219,14 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 def check_settings(
     model: torch.nn.Module, blocks: Batch, config: TrainingConfig, plan: Plan, validation: Batch | None = None
 ) -> None:
-    """Raise ValueError for settings or data that cannot train."""
+    """Refuse settings or data that cannot train."""
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
     vocabulary = model.config.get_text_config().vocab_size
     if len(blocks.shape) != 2 or len(blocks) == 0:
         raise ValueError(f"blocks of shape {tuple(blocks.shape)}: expected (blocks, tokens)")
     if validation is None and (config.patience is not None or config.evaluate_every is not None):
-        raise ValueError("patience and evaluate_every need validation blocks")
+        raise ValueError("patience and evaluate_every need validation")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError("nothing in this model is trainable: apply a strategy first")
     limit = longest_input(model)

@@ -1,4 +1,4 @@
-"""What a training step will need: the step itself is taken, on tensors without contents, and they are counted."""
+"""What a training step will need: it is taken on tensors without contents, which are counted."""
 
 import copy
 import logging
@@ -33,7 +33,7 @@ CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits 
 
 
 class CannotEstimate(ValueError):
-    """A model whose step cannot be followed without its contents; training may well be possible."""
+    """A step cannot be followed without contents; training may well be possible."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class MemoryEstimate:
     """Bytes at the moment of the step that needs most."""
 
     categories: dict[str, int]  # of `CATEGORIES`, at that moment
-    phases: dict[str, int]  # the peak of each part of the step, and of the evaluation where one was asked for
+    phases: dict[str, int]  # the peak of each part of the step, and of an evaluation
     process_overhead: int = PROCESS_OVERHEAD_BYTES
 
     @property
@@ -143,15 +143,15 @@ class StepTrace(MemoryTrack):
         return BACKWARD if self.phase == FORWARD and in_backward else self.phase
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        if function is torch.ops.prim.device.default:  # two thirds of all calls: answered without asking further
+        if function is torch.ops.prim.device.default:  # two thirds of all calls
             return args[0].fake_device
         if function is torch.ops.aten._grouped_mm.default and isinstance(args[0], FakeTensor):
-            # Mixtures of experts. torch's own rule for tensors without contents accepts bf16 only; kernels take fp32.
+            # Mixtures of experts. torch's rule for tensors without contents accepts bf16 only.
             function, args, kwargs = torch.ops.aten.new_empty.default, *_grouped_product(*args, **kwargs or {})
         return super().__torch_dispatch__(function, types, args, kwargs)
 
     def count(self, tensors, category: str = "weights") -> None:
-        """Count tensors under a category, from now on also those that are counted under another."""
+        """Count tensors under a category, also those that were under another."""
         tensors = list(tensors)
         super().count(tensors)
         for tensor in tensors if not self.hosted else ():
@@ -227,7 +227,7 @@ def fake_copy_of(model: nn.Module) -> nn.Module:
     """A deep copy with fake tensors, tied as in the original; to be called inside `as_if_real`."""
     copies = {}
     prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers
-    # Some architectures keep states of the last pass in attributes, which may be results that cannot be copied.
+    # Some architectures keep results of the last pass in attributes, which cannot be copied.
     plain = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
     for tensor in (*tensors_of(model), *prompts, *plain):
         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu" if tensor.is_meta else tensor.device)
@@ -241,7 +241,7 @@ def fake_copy_of(model: nn.Module) -> nn.Module:
 
 @contextmanager
 def as_if_real() -> Iterator[None]:
-    """Inside, a model does with tensors that have no contents exactly what it does with real ones."""
+    """Inside, a model does with tensors without contents what it does with real ones."""
     # transformers looks whether a row holds several sequences, which ours never does, and where it cannot look it makes
     # an attention mask that a real step does without.
     one_sequence = patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)

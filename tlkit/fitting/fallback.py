@@ -1,4 +1,4 @@
-"""Survive running out of memory: the same step again, carried out with less, and no step lost or repeated."""
+"""Survive running out of memory: the same step again with less, and none lost or repeated."""
 
 import gc
 import math
@@ -37,11 +37,11 @@ BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Failure(NamedTuple):
-    """What an out-of-memory error said; the error itself would keep the step's tensors alive."""
+    """What an error said; the error itself would keep the step's tensors alive."""
 
     failed_in: str  # "forward pass", "backward pass" or "optimizer step"
-    bytes_asked: float  # of the allocation that failed, NaN where unknown
-    bytes_available: float  # that were free then, NaN where unknown
+    bytes_asked: float  # of the allocation that failed; NaN: unknown
+    bytes_available: float  # that were free then; NaN: unknown
     error: str  # its first line
 
 
@@ -68,7 +68,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Drop the tensors that frames of the failed calls hold, and of the errors before this one."""
+    """Drop the tensors that frames of the failed calls hold."""
     seen = []
     while error is not None and error not in seen:
         traceback.clear_frames(error.__traceback__)
@@ -88,7 +88,7 @@ def _failure_of(error: BaseException) -> Failure:
 
 
 def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
-    """The next divisor of the batch downwards, so that all micro-batches are of one size."""
+    """By the next divisor of the batch, so that all micro-batches are of one size."""
     now = plan.micro_batch_size or batch
     smaller = [size for size in range(1, now) if batch % size == 0]
     return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
@@ -144,7 +144,7 @@ def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str)
 def descend(
     model: torch.nn.Module, batch: Batch, plan: Plan, device: AnyDevice, order: Sequence[str] | None, optimizer: str
 ) -> Iterator[Rung]:
-    """Yield the rungs from `plan` downwards, by default those that should need less, or all if that is not known.
+    """Yield the rungs from `plan` downwards, without `order` those that should need less.
 
     Those on the device are tried twice: what saves nothing at first may do so later on.
     """
@@ -288,7 +288,7 @@ def _first_rung(
 
 
 def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
-    """Refuse a training that is too large for the host: no exception would come, only the end."""
+    """No exception would come on the host, only the end."""
     try:
         with on_host():
             needed = _estimated(state.model, batch, replace(plan, train_on_host=False), state.config.optimizer)
@@ -303,7 +303,7 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
 def steps_with_fallback(
     state: TrainingState, blocks: Batch, rungs: Iterator[Rung], device: AnyDevice, log: FallbackLog, progress: Job
 ) -> Iterator[StepRecord]:
-    """`training_steps`, going down the `rungs` while memory runs out; after the last, MemoryError."""
+    """`training_steps`, going down the `rungs` while memory runs out."""
     for rung in rungs:
         if rung.plan.train_on_host:
             _refuse_small_host(state, blocks[: state.config.batch_size], rung.plan)

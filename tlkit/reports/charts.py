@@ -1,4 +1,4 @@
-"""The charts that a comparison is exported with, each drawn from one of its tables, which are as in `Comparison`."""
+"""The charts that a comparison is exported with, each drawn from its table."""
 
 import pandas as pd
 

@@ -14,8 +14,8 @@ from tlkit.reports.charts import CHARTS
 from tlkit.reports.figure import Chart
 
 DPI = 300  # of a PNG file: what a journal asks for
-TABLES = ("runs", "documents", "pairs", "attempts")  # each in a file beside the comparison's, unless empty
-# What a terminal and the first view of a page show of a column: its name, and its form.
+TABLES = ("runs", "documents", "pairs", "attempts")  # each in a file, unless empty
+# Columns that a terminal and the first view of a page show: name and form.
 BRIEF = {
     "perplexity": ("perplexity", "{:.2f}"),
     "difference": ("against", "{:+.2f}"),

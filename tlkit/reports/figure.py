@@ -18,7 +18,7 @@ COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 INK, FAINT = "#222222", "#666666"
 SIZE = (8, 4.5)
 TITLE_WIDTH = 72  # characters in a line of a title
-# A picture brings its own white ground, whatever style a reader has set: so it is legible on a dark page, too.
+# A picture brings its own white ground, so that it is legible on a dark page, too.
 LOOK = [
     "default",
     {
@@ -37,7 +37,7 @@ LOOK = [
 
 
 class Chart(Figure):
-    """A figure that says in words what it shows: its alternative text, in a notebook's file and on its pages."""
+    """A figure with an alternative text, in a notebook's file and on its pages."""
 
     about = ""  # what is drawn, in one sentence; `described` sets it
     finding = ""  # what the numbers say, in one sentence without a full stop; `headline` sets it, as the title
@@ -45,7 +45,7 @@ class Chart(Figure):
 
     @property
     def alt(self) -> str:
-        """Alternative text: what is drawn, what it says, and its own words; the numbers are in the table."""
+        """Alternative text: what is drawn, what it says, and its own words."""
         sentence = f"{self.about} {self.finding}." if self.finding else self.about
         return f"{sentence} Shown: {'. '.join(self.words)}." if self.words else sentence
 
@@ -82,7 +82,7 @@ def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
 
 
 def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
-    """An empty chart of that height in inches, and its axes: of several panels, an array, on one vertical axis."""
+    """An empty chart of a height in inches, and its axes; panels share the vertical one."""
     options = {"figsize": (SIZE[0], height), "layout": "constrained", "sharey": True}
     figure, axes = plt.subplots(1, panels, FigureClass=Chart, **options)
     plt.close(figure)  # a notebook shows what a cell returns, once
@@ -92,7 +92,7 @@ def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
 
 
 def headline(figure: Chart, finding: str) -> None:
-    """Write what a chart says over it, at the left: a sentence without a full stop."""
+    """Write over a chart what it says, without a full stop."""
     figure.finding = finding
     lines = max(1, -(-len(finding) // TITLE_WIDTH))
     width = min(TITLE_WIDTH, len(finding) // lines + 10)  # so that no word stands alone in the last line
@@ -100,7 +100,7 @@ def headline(figure: Chart, finding: str) -> None:
 
 
 def short(value: float) -> str:
-    """Write a number with three digits that count and a letter for its unit: 0.0123, 384, 1.24k, 4.04M."""
+    """Three digits that count and a letter for the unit: 0.0123, 384, 1.24k, 4.04M."""
     for unit, size in {"B": 1e9, "M": 1e6, "k": 1e3}.items():
         if abs(value) >= 0.9995 * size:  # which is rounded to 1
             return f"{value / size:.3g}{unit}"

@@ -1,4 +1,4 @@
-"""The README of a trained model: what it was made of and how, what it scored, and what it is not good for."""
+"""The README of a trained model: what it was made of and how, its scores and limits."""
 
 import shlex
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ TEMPLATE = Path(__file__).with_suffix(".md")
 
 
 def write_card(folder: Path, text: str) -> bool:
-    """Write a model card; False where a README is there already, which is never replaced."""
+    """False where a README is there already, which is never replaced."""
     if (folder / CARD).exists():
         return False
     write_text_atomically(folder / CARD, text)
