@@ -11,7 +11,7 @@ from torch.nn import functional
 from tlkit.corpus import token_stream
 from tlkit.examples import IGNORED, Examples, inputs_of, refuse_shifted
 from tlkit.jobs import SILENT, Job
-from tlkit.models.parts import base_model, class_count, evaluation_mode, longest_input
+from tlkit.models.parts import base_model, evaluation_mode, longest_input
 
 WINDOW = 256  # tokens that are read at a time, where nothing else is said
 FEWEST_TOKENS = 256
@@ -126,7 +126,8 @@ def class_logits(
     model: torch.nn.Module, examples: Examples, *, batch_size: int = 8, progress: Job = SILENT
 ) -> torch.Tensor:
     """Logits of a classifier in float64 on the host, shape (rows, classes)."""
-    device, logits = next(model.parameters()).device, torch.zeros(len(examples), class_count(model)).double()
+    device = next(model.parameters()).device
+    logits = torch.zeros(len(examples), base_model(model).config.num_labels).double()
     with evaluation_mode(model):
         for places, rows in _by_length(examples, batch_size, progress):
             logits[places] = model(**inputs_of(rows.to(device)), use_cache=False).logits.float().cpu().double()

@@ -20,11 +20,6 @@ def classifies(model: nn.Module) -> bool:
     return type(base_model(model)).__name__.endswith("ForSequenceClassification")
 
 
-def class_count(model: nn.Module) -> int | None:
-    """How many classes a classifier tells apart; None for a causal language model."""
-    return base_model(model).config.num_labels if classifies(model) else None
-
-
 def class_head(model: nn.Module) -> list[nn.Parameter]:
     """The weights of a classifier that no pretraining has made, peft's copy of them included; else none."""
     base = base_model(model)
