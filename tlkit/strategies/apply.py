@@ -11,8 +11,6 @@ from tlkit.quantization import logical_size
 from tlkit.strategies.methods import ALL
 from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
 
-PROBE = 64  # tokens: of fewer, not every expert gets one
-
 
 class Component(NamedTuple):
     trainable_values: int = 0
@@ -35,7 +33,7 @@ class StrategyReport:
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
     groups: tuple[parts.ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
-    doubts: tuple[str, ...] = ()  # what was passed over, or took no part in a pass with the adapter
+    doubts: tuple[str, ...] = ()  # what was passed over
 
     @property
     def percent(self) -> float:
@@ -118,7 +116,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     if not parts.adapter_names(adapted):
         return report
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
-    return replace(report, doubts=(*_passed_over(adapted, everywhere), *_without_influence(adapted, strategy)))
+    return replace(report, doubts=tuple(_passed_over(adapted, everywhere)))
 
 
 def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
@@ -173,34 +171,3 @@ def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
         share = f"{sum(beside.values()):,} of the blocks' {total:,} values"
         doubts.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
     return doubts
-
-
-def _without_influence(model: nn.Module, strategy: str) -> list[str]:
-    """A sentence where the logits of some tokens do not depend on a part of the adapter; refused, if on nothing."""
-    if next(model.parameters()).is_meta:
-        return []
-    kind, names = type(parts.base_model(model)).__name__, parts.adapter_names(model)
-    head = set(map(id, parts.class_head(model)))
-    added = {n: p for n, p in model.named_parameters() if n in names and p.requires_grad and id(p) not in head}
-    config, device = model.config.get_text_config(), next(model.parameters()).device
-    length = min(PROBE, parts.longest_input(model) or PROBE)
-    ids = torch.arange(length + 1) % config.vocab_size
-    if config.pad_token_id is not None:
-        ids = ids[ids != config.pad_token_id]
-    try:
-        with parts.evaluation_mode(model), torch.enable_grad():
-            output = model(input_ids=ids[None, :length].to(device), use_cache=False).logits.float().sum()
-            reached = [None] * len(added)
-            if output.requires_grad:
-                reached = torch.autograd.grad(output, list(added.values()), allow_unused=True)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # peft, and a model around its layers, raise whatever it is that they miss
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{strategy}: {kind} cannot compute with what peft has put into it: {reason}") from error
-    left = [name for name, gradient in zip(added, reached, strict=True) if gradient is None]
-    if left and len(left) == len(added):
-        raise ValueError(f"{strategy}: what {kind} computes depends on nothing that this method adds to it")
-    values = sum(added[name].numel() for name in left)
-    size = f"{len(left)} of {len(added)} trainable tensors of the adapter ({values:,} values)"
-    return [f"{size}, {min(left)} among them, took no part in a pass over a few tokens"] if left else []
