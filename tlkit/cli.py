@@ -16,18 +16,18 @@ from tqdm import tqdm
 from tlkit.commands.options import COMMANDS
 from tlkit.commands.parsing import command_parser, settings_of
 
-# What says that something cannot be what it was given for; all other errors are failures.
 BAD_INPUT = (ValueError, FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError, FileExistsError)
 BAD_PATH = (errno.ENAMETOOLONG, errno.ELOOP, errno.EROFS, errno.EINVAL)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command (default: this process's arguments) and return its exit code; an error is one line on stderr."""
+    """Run one command and return its exit code; an error is one line on stderr."""
     arguments = sys.argv[1:] if arguments is None else arguments
     name = " ".join(["tlkit", *(word for word in arguments[:1] if word in COMMANDS)])
     try:
         code = _run(arguments)
         sys.stdout.flush()
+        return code
     except BrokenPipeError:  # `| head` has read enough
         with suppress(io.UnsupportedOperation):  # a notebook's stdout is no file
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python says so when it ends
@@ -40,7 +40,6 @@ def main(arguments: list[str] | None = None) -> int:
             traceback.print_exc()
         print(f"{name}: {_message_of(error)}", file=sys.stderr)
         return 2 if isinstance(error, BAD_INPUT) or getattr(error, "errno", None) in BAD_PATH else 1
-    return code
 
 
 def _run(arguments: list[str]) -> int:
@@ -51,7 +50,7 @@ def _run(arguments: list[str]) -> int:
     name, as_json = given.pop("command"), given.pop("json")
     settings = settings_of(name, given)
     with redirect_stdout(sys.stderr) if as_json else nullcontext(), warnings.catch_warnings():
-        # On one line, as an error is, and not in the middle of a progress bar.
+        # On one line, and not in the middle of a progress bar.
         warnings.showwarning = lambda message, *_: tqdm.write(f"tlkit {name}: {_on_one_line(message)}", file=sys.stderr)
         outcome = getattr(importlib.import_module(f"tlkit.commands.{COMMANDS[name][0]}"), name)(*settings)
     if text := _as_json(outcome.data) if as_json and outcome.data is not None else outcome.text:
@@ -60,13 +59,12 @@ def _run(arguments: list[str]) -> int:
 
 
 def _as_json(data: object) -> str:
-    """Dataclasses by field, other things that JSON has no form for as text, and numbers that are none as null."""
+    """Dataclasses by field, what JSON does not have as text, NaN and infinities as null."""
     text = json.dumps(data, default=lambda one: vars(one) if dataclasses.is_dataclass(one) else str(one))
     return json.dumps(json.loads(text, parse_constant=lambda _: None), indent=2)
 
 
 def _on_one_line(message: object) -> str:
-    """What cannot be printed is given by its number."""
     return " ".join(str(message).split()).encode("utf-8", "backslashreplace").decode()
 
 

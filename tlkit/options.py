@@ -1,13 +1,9 @@
-"""A setting as a field of a dataclass, with its help and its limits: command line, run files and checks read these.
-
-Nothing here needs torch, so that `--help` is there at once.
-"""
+"""Settings as fields of dataclasses, with help and limits; without torch, so that `--help` is there at once."""
 
 import math
 import numbers
 import operator
 import sys
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
@@ -23,27 +19,24 @@ IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str
 def option(
     default: Any = MISSING, help: str = "", *, choices: tuple = (), positional: bool = False, **limits: float
 ) -> Any:
-    """A field of a dataclass of settings; without a default, a value has to be given.
+    """A field of a dataclass; it has to be given where it has no default.
 
     Args:
-        help: what it is, in one line. A field without help is no option of the command line.
         positional: on the command line it is given without its name.
-        limits: of a number, as named in `LIMITS`; `at_most=math.inf` allows infinity, which is refused otherwise.
+        limits: of a number, as named in `LIMITS`; infinity is refused without `at_most=math.inf`.
     """
-    return _field(default, {"help": help, "choices": choices, "limits": limits, "positional": positional})
+    start = {"default_factory": dict} if default == {} else {"default": default}
+    return field(**start, metadata={"help": help, "choices": choices, "positional": positional, **limits})
 
 
 def same_option(settings: type, name: str, default: Any = MISSING) -> Any:
     """A field as another dataclass defines it, perhaps with another default."""
     same = settings.__dataclass_fields__[name]
-    return _field(same.default if default is MISSING else default, same.metadata)
-
-
-def _field(default: Any, metadata: Mapping) -> Any:
-    return field(**({"default_factory": dict} if default == {} else {"default": default}), metadata=metadata)
+    return option(same.default if default is MISSING else default, **same.metadata)
 
 
 def option_fields(settings: type) -> list[Field]:
+    """Fields made by `option`; others cannot be given on the command line."""
     return [setting for setting in fields(settings) if "help" in setting.metadata]
 
 
@@ -54,22 +47,22 @@ def kind_of(setting: Field) -> type:
 
 
 def is_a(kind: type, value: object) -> bool:
-    """Whether a value has a type: a whole number is a number, and true is none."""
+    """Like `isinstance`, but a whole number is a number, and true is none."""
     return kind is bool if isinstance(value, bool) else isinstance(value, NUMBERS.get(kind, kind))
 
 
 def checked(setting: Field, value: object, name: str | None = None) -> object:
-    """The value in the setting's own type; text stands for a number or a path, as a command line or YAML has it."""
+    """Return the value in the setting's type; text may stand for a number or a path."""
     if value is None and NoneType in get_args(setting.type):
         return None
-    kind, choices, limits, given = kind_of(setting), setting.metadata["choices"], setting.metadata["limits"], value
+    kind, choices, given = kind_of(setting), setting.metadata["choices"], value
+    limits = {word: setting.metadata[word] for word in LIMITS if word in setting.metadata}
     if isinstance(value, str) and kind in (int, float, Path):
         with suppress(ValueError):
             value = kind(value)
     allowed = is_a(kind, value) and given != "" and (not choices or value in choices)
     if allowed and kind in NUMBERS:
-        bounds = {"at_most": LARGEST[kind]} | limits
-        allowed = all(LIMITS[word](value, limit) for word, limit in bounds.items())
+        allowed = all(LIMITS[word](value, limit) for word, limit in ({"at_most": LARGEST[kind]} | limits).items())
     if allowed:
         return float(value) if kind is float else value
     bounds = [f"{word} {limit:,}".replace("at_", "of at ") for word, limit in limits.items() if limit != math.inf]
@@ -78,6 +71,6 @@ def checked(setting: Field, value: object, name: str | None = None) -> object:
 
 
 def check(settings: object) -> None:
-    """Refuse a dataclass in which a field has a value that it may not have."""
+    """Refuse a dataclass with a value that its field may not have."""
     for setting in option_fields(type(settings)):
         checked(setting, getattr(settings, setting.name))

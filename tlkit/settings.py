@@ -1,4 +1,4 @@
-"""What a run can be told: how much work it may do, what it trains towards, and how a step is carried out."""
+"""Settings of a run: how much work it may do, what it trains towards, how a step is carried out."""
 
 import logging
 import math
@@ -15,7 +15,7 @@ DATA = _INSIDE if _INSIDE.is_dir() else Path(__file__).parents[1] / "data"
 
 @dataclass(frozen=True)
 class Profile:
-    """How much work a notebook run may do, and what lessons and comparisons use by default."""
+    """How much work lessons and comparisons do by default."""
 
     name: str
     train_passages: int | None  # documents used; None: all
@@ -35,11 +35,11 @@ PROFILES = {
 
 @dataclass(frozen=True)
 class TrainingConfig:
-    """What to train towards. Lengths are in blocks, rates per optimizer step."""
+    """What to train towards; rates are per optimizer step."""
 
     learning_rate: float = option(1e-3, "the highest rate, after the warm-up", above=0)
-    epochs: float = option(1, "passes over the training text; fractions are allowed", above=0, at_most=1_000_000)
-    batch_size: int = option(8, "blocks in one optimizer step, however the step is carried out", at_least=1)
+    epochs: float = option(1, "passes over the training text, such as 0.5", above=0, at_most=1_000_000)
+    batch_size: int = option(8, "blocks in one optimizer step", at_least=1)
     optimizer: str = option("adamw", "what takes the steps; sgd is without momentum", choices=("adamw", "sgd"))
     warmup_fraction: float = option(0.1, "share of the steps in which the rate rises", at_least=0, at_most=1)
     schedule: str = option("cosine", "how the rate falls after that", choices=("cosine", "linear", "constant"))
@@ -47,7 +47,7 @@ class TrainingConfig:
     max_gradient_norm: float = option(1.0, "longer gradients are cut to it; inf: never", above=0, at_most=math.inf)
     evaluate_every: int | None = option(None, "steps between validation losses; default: once at the end", at_least=1)
     patience: int | None = option(None, "evaluations without gain that end it, with the best weights", at_least=1)
-    seed: int = option(0, "decides the order of the batches and an adapter's first values", at_least=0, at_most=2**32)
+    seed: int = option(0, "of the order of batches and an adapter's first values", at_least=0, at_most=2**32)
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Plan:
 
     micro_batch_size: int | None = option(None, "blocks in one forward pass; default: the whole batch", at_least=1)
     precision: str = option("fp32", "of the arithmetic; bf16 is autocast", choices=("fp32", "bf16"))
-    chunked_loss: bool = option(False, "compute head and loss in pieces: the logits are never all there")
-    activation_checkpointing: bool = option(False, "forget activations, compute them again in the backward pass")
-    offload_activations: bool = option(False, "keep activations in the host's memory until the backward pass")
-    offload_optimizer: bool = option(False, "keep the optimizer's moments, and its update, on the host")
+    chunked_loss: bool = option(False, "compute head and loss in pieces, without all logits at once")
+    activation_checkpointing: bool = option(False, "compute activations again in the backward pass")
+    offload_activations: bool = option(False, "keep activations on the host until the backward pass")
+    offload_optimizer: bool = option(False, "keep the optimizer's moments and update on the host")
     train_on_host: bool = False  # weights and evaluation too
 
 
 def check_settings_alone(config: TrainingConfig, plan: Plan) -> None:
-    """Refuse what is wrong whatever the model and data are."""
+    """Refuse what is wrong whatever the model and data."""
     check(config)
     check(plan)
     if plan.micro_batch_size is not None and plan.micro_batch_size > config.batch_size:
@@ -86,7 +86,7 @@ def setup(profile: str | None = None) -> Profile:
     from huggingface_hub.utils import enable_progress_bars
     from transformers.utils import logging as of_transformers
 
-    # peft asks for a name that transformers 5 has replaced, and counts positions itself where a prompt is learned.
+    # Of peft, which asks for a name that transformers 5 has replaced, and counts positions where a prompt is learned.
     warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated")
     warnings.filterwarnings("ignore", message="Position ids are not supported")
     of_transformers.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""The commands; and what one answers, and how a table is put for people."""
+"""The commands, and what they share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -11,14 +11,14 @@ WIDTH = 100  # columns of a terminal or a projector
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command found: `data` for machines, `text` for people, and the exit code."""
+    """What a command returns, and the exit code."""
 
-    data: object = None
+    data: object = None  # for machines
     text: str = ""
     code: int = 0
 
 
 def as_columns(table: "pd.DataFrame") -> str:
-    """Lay texts out in lines of at most `WIDTH`: columns without room go on below, with the first one repeated."""
+    """Lay texts out in lines of at most `WIDTH`; columns without room go below, behind the first one again."""
     first, *_ = table.columns
     return table.fillna("").set_index(first).rename_axis(index=None, columns=first).to_string(line_width=WIDTH)

@@ -1,4 +1,4 @@
-"""The command that says what is here, what is missing, and how to mend it; a check imports what it looks at."""
+"""Checks of an installation; each imports what it looks at."""
 
 import hashlib
 import importlib.metadata as metadata
@@ -20,7 +20,7 @@ Finding = tuple[str, str, str]  # OK, WARN (lessons run) or FAIL; what was found
 
 
 def doctor(options: DoctorOptions) -> Outcome:
-    """Make every check; one that breaks is a FAIL, and the others go on."""
+    """Make every check; one that breaks is a FAIL."""
     rows, lines = [], []
     for name, check in CHECKS.items():
         try:
@@ -33,7 +33,6 @@ def doctor(options: DoctorOptions) -> Outcome:
 
 
 def packages() -> Finding:
-    """All that tlkit needs is installed, in versions that it was made for."""
     missing, outside = [], []
     for requirement in (Requirement(line) for line in metadata.requires("tlkit") if "extra ==" not in line):
         try:
@@ -49,7 +48,7 @@ def packages() -> Finding:
 
 
 def kernel() -> Finding:
-    """Notebooks run in this Python, not in another one."""
+    """Notebooks run in this Python."""
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
 
     try:
@@ -62,7 +61,6 @@ def kernel() -> Finding:
 
 
 def device() -> Finding:
-    """Where training will run, what was found broken on the way, and the computer's own memory."""
     from tlkit.devices import probe
 
     here, host = probe(), probe("cpu")
@@ -76,16 +74,17 @@ def device() -> Finding:
 
 
 def data() -> Finding:
-    """Every file is the one that the lessons were recorded with."""
+    """Every file is the one that lessons were recorded with."""
     lines = [line.split(maxsplit=1) for line in (DATA / "SHA256SUMS").read_text(encoding="utf-8").splitlines()]
-    here = {name: (DATA / name).read_bytes() if (DATA / name).is_file() else b"" for _, name in lines}
-    if changed := [name for recorded, name in lines if hashlib.sha256(here[name]).hexdigest() != recorded]:
+    here = {name: DATA / name for _, name in lines if (DATA / name).is_file()}
+    hashes = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in here.items()}
+    if changed := [name for recorded, name in lines if hashes.get(name) != recorded]:
         return "FAIL", f"missing or altered: {', '.join(changed)}", MEND_DATA
     return "OK", f"{len(lines)} files, hashes as recorded", ""
 
 
 def model() -> Finding:
-    """The bundled model loads, and every weight arrives."""
+    """The bundled model loads, with every weight."""
     from tlkit.models import load_model
 
     setup()

@@ -1,4 +1,4 @@
-"""Commands that measure or judge: evaluate a model, compare strategies, validate, audit a published table."""
+"""Commands that measure or judge."""
 
 import sys
 import tempfile
@@ -22,7 +22,6 @@ from tlkit.settings import DATA, setup
 
 
 def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
-    """Score a model on the test split of a task's corpus."""
     profile, device = setup(data.profile), probe()
     documents = load_documents(data, profile, options.model)
     task, corpus, classes = documents.task, documents.used, documents.classes
@@ -48,7 +47,6 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
 
 
 def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
-    """Train by every strategy with several seeds, and put what each gained and lost into one table."""
     strategies = options.strategies.split(",") if options.strategies else None
     profile = setup(options.profile)
     comparison = compare_strategies(
@@ -65,7 +63,6 @@ def compare(options: CompareOptions, settings: ComparisonSettings) -> Outcome:
 
 
 def validate(options: ValidateOptions) -> Outcome:
-    """Train by the run file of each tier that is asked for, and judge what the file expects."""
     setup()
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -85,16 +82,15 @@ def validate(options: ValidateOptions) -> Outcome:
 
 
 def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
-    """What `train` is given for a tier; another model takes blocks of its own length, and the bundled one its rate."""
+    """What `train` is given for a tier; another model has its own length of blocks, and the bundled one its rate."""
     given = {"run_file": DATA / "tiers" / f"{name}.yaml", "output": folder / name}
     given |= {"model": model, "sequence_length": None} if model else {}
     return settings_of("train", given | ({"learning_rate": None} if model == "tiny" else {}))
 
 
 def audit(options: AuditOptions) -> Outcome:
-    """Say which rows of a published table can be told apart."""
-    table, how = read_table(options.table), {"name": options.name, "percent": options.percent}
-    result = audit_table(table, options.metric, options.items, **how)
+    table = read_table(options.table)
+    result = audit_table(table, options.metric, options.items, name=options.name, percent=options.percent)
     plan, separated = result.plan(), int(result.pairs.separated.sum())
     shown = result.table[["name", "value", "error", "low", "high", "rank"]]
     texts = {column: shown[column].map("{:.6g}".format) for column in ("value", "error", "low", "high")}

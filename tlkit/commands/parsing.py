@@ -1,4 +1,4 @@
-"""From dataclasses of settings to a command line, and from a command line and a run file back to dataclasses."""
+"""Dataclasses of settings as a command line, and values from it and a run file as dataclasses."""
 
 import argparse
 import inspect
@@ -20,7 +20,7 @@ FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --ou
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Its result has the settings that were given, as text, and `command` and `json`."""
+    """Its result has the given settings, as text, and `command` and `json`."""
     parser = _Parser(prog="python -m tlkit", description="Transfer learning, from a shell.", allow_abbrev=False)
     names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     form = {"formatter_class": partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH)}
@@ -38,7 +38,7 @@ def command_parser() -> argparse.ArgumentParser:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> None:
-        """argparse would print its usage too, and end the process."""
+        """Else argparse prints its usage and ends the process."""
         raise ValueError(f"{message} (see {self.prog} --help)")
 
 
@@ -60,7 +60,7 @@ def _add(group, setting: Field) -> None:
 
 
 def _flag(setting: Field) -> str:
-    """As it is written on the command line; a name that Python keeps for itself ends in "_", as in `from_`."""
+    """As on the command line; "_" ends the name of a Python keyword, as in `from_`."""
     name = setting.name.rstrip("_").replace("_", "-")
     return name.upper() if setting.metadata["positional"] else f"--{name}"
 
@@ -74,7 +74,7 @@ def _is_repeated(setting: Field) -> bool:
 
 
 def settings_of(command: str, given: Mapping[str, object]) -> list[object]:
-    """An object of each dataclass of a command: from its command line (`given`), its run file, and by default."""
+    """An object of each dataclass of a command, from `given`, its run file and defaults, in this order."""
     _, *kinds = COMMANDS[command]
     settings = {setting.name: setting for kind in kinds for setting in option_fields(kind)}
     values = {name: _typed(settings[name], value) for name, value in given.items()}
@@ -107,7 +107,7 @@ def _named_value(text: str) -> tuple[str, object]:
 
 
 def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object]:
-    """The values in a YAML file of names and values, by name, each in the type of its setting."""
+    """Read a YAML file of names and values, each in the type of its setting."""
     text = read_text(path)
     try:
         content = yaml.safe_load(text)
@@ -125,7 +125,7 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
 
 
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
-    """Write settings as `read_run_file` reads them, and as comments what the run depends on besides."""
+    """Write settings, and as comments what else the run depends on."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = [f"# {name}: {value}" for name, value in notes.items()]
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
@@ -133,6 +133,5 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
 
 
 def refuse_to_replace(path: Path) -> None:
-    """Refuse to write a run file over somebody's own, which does not begin as ours do."""
     if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
         raise ValueError(f"{path} was not written by tlkit: move it, or name another --output")

@@ -1,4 +1,4 @@
-"""The command that trains one model and saves it, with all that is needed to do so again."""
+"""The command that trains one model, and saves it with all that repeats the run."""
 
 from contextlib import nullcontext
 from dataclasses import replace
@@ -130,7 +130,7 @@ def _divergence(losses: pd.Series) -> list[str]:
 def _adapted(
     options: TrainOptions, seed: int, documents: TaskData
 ) -> tuple[strategies.StrategyReport, PreTrainedTokenizerBase]:
-    """Load the model and apply the strategy; what could not be saved in the end is refused."""
+    """Load the model and apply the strategy; refuse what could not be saved."""
     classes, head = documents.classes, {"classes": documents.class_count, "seed": seed}
     loaded = models.load_model(options.model, adapter=options.adapter, dtype=DTYPES[options.dtype], **head)
     if classes is not None:
@@ -153,18 +153,19 @@ def _train(
     plan: TrainPlan,
     accelerator: Accelerator | None,
 ) -> tuple[training.TrainingResult, list[Verdict]]:
-    """Train, alone or with other processes, and judge what is expected of the run."""
+    """Train and judge, alone or with other processes."""
     model, expected = report.model, options.expect
     flow = gradient_flow(report, blocks[:1]) if expected.get("gradients_flow") else None
     trained = [p for p in model.parameters() if p.requires_grad and expected.get("checkpoint_reloads")]
     first = [p.detach().clone() for p in trained]
     how = {"plan": plan, "groups": report.groups, "validation": validation, "resume": options.resume}
-    how |= {"checkpoint_dir": options.output / CHECKPOINTS, "every": options.checkpoint_every, "progress": True}
+    how |= {"checkpoint_dir": options.output / CHECKPOINTS, "every": options.checkpoint_every}
+    how |= {"progress": accelerator is None or accelerator.is_main_process}
     with memory_watched(model) if expected.get("memory_growth_percent") else nullcontext(()) as held:
         if accelerator is None:
             result = training.train(model, blocks, config, **how)
         else:
-            how |= {"sharding": options.sharding, "progress": accelerator.is_main_process}
+            how |= {"sharding": options.sharding}
             result = distributed.train_together(accelerator, model, blocks, config, **how)
     reload_problem = ""
     if trained:
