@@ -42,12 +42,11 @@ class Corpus:
                     raise ValueError(f"{self.name}: {str(document)[:40]!r} is in {owner[words]} and in {split}")
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Corpus":
-        """The first documents of each split: of the validation split as many as of the test split; None keeps all."""
+        """The first documents of each split, of validation as many as of test; None keeps all."""
         return replace(self, train=self.train[:train], validation=self.validation[:test], test=self.test[:test])
 
     @property
     def sha256(self) -> str:
-        """Hash of every document in order, to name the data in an exported result."""
         digest = hashlib.sha256()
         for split in SPLITS:
             for document in getattr(self, split):
@@ -73,14 +72,14 @@ def load_corpus(
     """
     if name is None:
         name = os.environ.get("TLKIT_CORPUS") or "rust"
-    if name in ("rust", "kitchen", "general"):
-        return Corpus(str(name), *(tuple(_read_column(DATA / str(name) / f"{split}.jsonl")) for split in SPLITS))
-    if name == "facts":
-        return replace(load_corpus("rust"), name="facts", train=tuple(_read_column(DATA / "rust" / "facts.jsonl")))
+    if name in NAMED:
+        folder, train = ("rust", "facts") if name == "facts" else (str(name), "train")
+        files = [DATA / folder / f"{file}.jsonl" for file in (train, "validation", "test")]
+        return Corpus(str(name), *(tuple(_read(file, "text", ("id", "topic", "source"))) for file in files))
     path = Path(name)
     if not str(name).strip() or not path.exists():
         raise FileNotFoundError(f"corpus {str(name)!r}: expected {', '.join(NAMED)}, or a path")
-    return read_corpus(path, lambda path: _read_path(path, text_column, ignore_keys))
+    return read_corpus(path, lambda file: _read(file, text_column, ignore_keys))
 
 
 def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
@@ -103,7 +102,7 @@ def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
 
 
 def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
-    """Of documents with the same words the first; the number of repeats, and of documents without a word."""
+    """Of documents with the same words the first; how many repeats there are, and how many without a word."""
     documents, kept = list(documents), {}
     for document in documents:
         kept.setdefault(single_spaced(str(document)), document)
@@ -147,16 +146,14 @@ def text_opening(tokenizer) -> list[int]:
 
 
 def document_opening(tokenizer) -> list[int]:
-    """Those before every text, which a model has learned to read, else the end token."""
+    """`text_opening`, which a model has learned to read, else the end token."""
     end = tokenizer.eos_token_id
     return text_opening(tokenizer) or ([] if end is None else [end])
 
 
 def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
-    """Refuse texts, given with their names, in which the tokenizer would read its own special token: an end, say.
-
-    A token that stands for unknown words alone is allowed: published corpora contain it.
-    """
+    """Refuse texts, given with their names, in which the tokenizer would read a special token, such as an end."""
+    # One that stands for unknown words alone is allowed: published corpora contain it.
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
     special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]
     for name, text in texts:
@@ -164,17 +161,20 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
             raise ValueError(f"{name} contains {there[0]!r}, a special token: expected text without it")
 
 
-def _read_path(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
+def _read(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
     # Other files of a folder, such as a settings.json, are often none of its texts.
     kinds, files = (IN_FOLDERS, _files_below(path)) if path.is_dir() else (TEXT_FILES, [path])
     read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
         raise ValueError(f"{path}: expected {', '.join(TEXT_FILES)}, or a folder with {', '.join(IN_FOLDERS)} in it")
     for file in read:
-        if file.suffix.lower() in ROW_FILES:
-            yield from _read_column(file, text_column, ignore_keys)
-        else:
+        if file.suffix.lower() not in ROW_FILES:
             yield from (paragraph.strip("\n") for paragraph in re.split(r"\n\s*\n", read_text(file)))
+            continue
+        for where, row in read_rows(file, (text_column,), ignore_keys):
+            if not isinstance(row.get(text_column), str):
+                raise ValueError(f"{where}: expected a text as {text_column!r}")
+            yield row[text_column]
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -190,17 +190,8 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def _read_column(
-    path: Path, text_column: str = "text", ignore_keys: Collection[str] = ("id", "topic", "source")
-) -> Iterator[str]:
-    for where, row in read_rows(path, (text_column,), ignore_keys):
-        if not isinstance(row.get(text_column), str):
-            raise ValueError(f"{where}: expected a text as {text_column!r}")
-        yield row[text_column]
-
-
 def single_spaced(text: str) -> str:
-    """By which documents are compared: one space wherever there is white space."""
+    """By which documents are compared."""
     return " ".join(text.split())
 
 
@@ -210,13 +201,12 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
         raise ValueError(f"{path}: expected a file of rows: {', '.join(ROW_FILES)}")
     for where, row in _rows(path):
         if not isinstance(row, dict):
-            raise ValueError(f"{where}: expected an object, and it is {type(row).__name__}")
+            raise ValueError(f"{where}: expected an object, not {type(row).__name__}")
         refuse_unknown_keys(where, row, keys, ignore_keys)
         yield where, {key: value for key, value in row.items() if key in keys}
 
 
 def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
-    """Refuse an object that says more than is used."""
     if unknown := sorted(map(str, set(row) - set(keys) - set(ignore_keys))):
         raise ValueError(
             f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}, or "

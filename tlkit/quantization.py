@@ -43,7 +43,7 @@ def restore_linear_layers(blocks: nn.ModuleList) -> None:
 
 
 def four_bit_config(kind: type) -> type:
-    """A configuration of peft whose file also says that the adapter was trained beside weights in 4 bits."""
+    """A configuration of peft whose file also says that the weights beside the adapter are in 4 bits."""
 
     @dataclass
     class FourBitConfig(kind):
@@ -53,15 +53,18 @@ def four_bit_config(kind: type) -> type:
 
 
 def tensors_of(model: nn.Module) -> Iterator[torch.Tensor]:
-    """All that a model holds: parameters, buffers, and the scales without which 4-bit weights cannot be read."""
+    """Parameters, buffers, and the scales without which 4-bit weights cannot be read."""
     yield from model.parameters()
     yield from model.buffers()
     for parameter in model.parameters():
-        yield from _scales(getattr(parameter, "quant_state", None))
+        state = getattr(parameter, "quant_state", None)
+        while state is not None:
+            yield from (tensor for tensor in (state.absmax, state.code, state.offset) if tensor is not None)
+            state = state.state2  # of the scales
 
 
 def logical_size(parameter: nn.Parameter) -> int:
-    """How many weights a tensor stands for: packed in 4 bits, it has half as many elements."""
+    """How many weights a tensor stands for; packed in 4 bits it has half as many elements."""
     state = getattr(parameter, "quant_state", None)
     return parameter.numel() if state is None else math.prod(state.shape)
 
@@ -69,12 +72,6 @@ def logical_size(parameter: nn.Parameter) -> int:
 def dequantized(parameter: nn.Parameter) -> torch.Tensor:
     state = getattr(parameter, "quant_state", None)
     return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
-
-
-def _scales(state) -> Iterator[torch.Tensor]:
-    if state is not None:
-        yield from (tensor for tensor in (state.absmax, state.code, state.offset) if tensor is not None)
-        yield from _scales(state.state2)
 
 
 def _bitsandbytes():

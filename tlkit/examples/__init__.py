@@ -12,10 +12,7 @@ IGNORED = -100  # the label of a token that nothing is learned from; what torch'
 
 @dataclass(frozen=True)
 class Examples:
-    """Rows of tokens, and for each what is to be predicted.
-
-    A label is the token at its own place, to be predicted from those before it, or `IGNORED`.
-    """
+    """Rows of tokens, and for each what is to be predicted: the token at its own place, or `IGNORED`."""
 
     tokens: torch.Tensor  # shape (rows, tokens)
     labels: torch.Tensor  # shape (rows, tokens); for classification the class of each row, shape (rows,)
@@ -69,7 +66,7 @@ def padding_token(tokenizer) -> int:
 
 
 def labels_in(batch: Batch) -> int:
-    """How many losses a batch has: one for each class, or for each token that counts and has others before it."""
+    """How many losses a batch has: one for each class, or each token that counts and has others before it."""
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
     if batch.classifies:
@@ -84,20 +81,15 @@ def tensors_in(batch: Batch) -> list[torch.Tensor]:
 
 
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
-    """What a model is called with.
-
-    A causal model does not see the padding behind a text, and needs no mask; a classifier may read both ways.
-    """
-    if examples.classifies:
-        return {"input_ids": examples.tokens, "attention_mask": examples.mask.long()}
-    return {"input_ids": examples.tokens}
+    """What a model is called with: a causal one does not see the padding behind a text, a classifier may."""
+    mask = {"attention_mask": examples.mask.long()} if examples.classifies else {}
+    return {"input_ids": examples.tokens, **mask}
 
 
 def refuse_shifted(examples: Examples) -> None:
-    """Refuse labels that are not the tokens at their own places, with a ValueError that names the row."""
     wrong = ((examples.labels != IGNORED) & (examples.labels != examples.tokens)).any(1)
     if wrong.any():
         raise ValueError(
-            f"row {int(wrong.nonzero()[0])} of the examples: a label is not the token at its own place; expected "
-            f"labels that are not shifted, or {IGNORED} where nothing is learned"
+            f"row {int(wrong.nonzero()[0])} of the examples: a label is not the token at its own place; expected it, "
+            f"not shifted, or {IGNORED} where nothing is learned"
         )

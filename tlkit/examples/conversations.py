@@ -66,8 +66,8 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
 
     Args:
         name: `rust` (questions about Rust, no topic in two splits), `general` (about other things, all in the test
-            split), or a path to a .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
-        ignore_keys: of rows and messages, that may be there all the same; all others are refused.
+            split), or the path of a .jsonl, .json, .csv or .parquet file or of a folder with a file for each split.
+        ignore_keys: of rows and messages, that may be there; all others are refused.
     """
     folder = DATA / "answers"
     if name == "rust":
@@ -93,7 +93,7 @@ def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversatio
 
 
 def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Conversation:
-    messages, learned = [], []
+    messages, learned, only_read = [], [], []
     for number, message in enumerate(_messages(row), 1):
         refuse_unknown_keys(f"message {number}", message, MESSAGE_KEYS, ignore_keys)
         role, content = message.get("role"), message.get("content")
@@ -102,10 +102,10 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
         if not isinstance(content, str) or not content.strip():
             raise ValueError(f"message {number}, of role {role}: expected a text that is not empty")
-        if role == "assistant" and any(mark not in (0, 1) for mark in marks):
-            raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
-        if role == "assistant" and all(marks):
-            learned.append(number - 1)
+        if role == "assistant":
+            if any(mark not in (0, 1) for mark in marks):
+                raise ValueError(f'expected "weight" 0 or 1, or "train" true or false, and they are {marks}')
+            (learned if all(marks) else only_read).append(number - 1)
         messages.append((role, content))
     if not messages or messages[-1][0] != "assistant":
         raise ValueError("the last message is not the assistant's, so there is no answer to learn")
@@ -113,16 +113,15 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
         raise ValueError("no answer is to be learned: each has weight 0 or train false")
     if "user" not in [role for role, _ in messages[: learned[0]]]:
         raise ValueError(
-            f"message {learned[0] + 1} is the assistant's, and no user has said anything before it: expected a user's "
-            'message first, or "weight": 0 with an answer that is only read'
+            f"message {learned[0] + 1} is the assistant's, and no user has spoken before it: expected a user's message "
+            'first, or "weight": 0 with an answer that is only read'
         )
-    answers = {place for place, (role, _) in enumerate(messages) if role == "assistant"}
     return Conversation(
         name,
         tuple(messages[: learned[-1] + 1]),  # what comes after the last learned answer teaches nothing
         str(row.get("topic", "")),
         str(row.get("form", "")),
-        frozenset(answers - {*learned}),
+        frozenset(only_read),
         tuple(json.dumps(tool) for tool in _list_of("tools", row.get("tools", []))),
     )
 
@@ -163,11 +162,7 @@ def _turns(given: object, role: str) -> list:
 
 
 def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: str = "answers") -> Examples:
-    """Make examples of conversations, one in each row, and refuse those from which the wrong thing would be learned.
-
-    Args:
-        learn: "answers", each up to its end token, or "everything", as of running text.
-    """
+    """Conversations, one in each row; of each are learned its "answers", up to their end tokens, or "everything"."""
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
     ends, rows = end_tokens(tokenizer), []
@@ -201,7 +196,7 @@ def short_enough(
 
 
 def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
-    """Cut a conversation into stretches of tokens, each with whether it is learned, as answers up to their end are.
+    """Stretches of tokens, each with whether it is learned, as answers up to their end are.
 
     Before each answer stand the very tokens that a model is shown there in use, in later turns too.
     """
@@ -249,13 +244,10 @@ def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list
 
 
 def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
-    """The tokens that end an answer, in training and in use.
-
-    Published models name some in the tokenizer, some in their generation settings, some in the chat template alone.
-    """
+    """What ends an answer; models name it in the tokenizer, their generation settings or the chat template alone."""
     configured = getattr(generation_config, "eos_token_id", None)
     ends = {tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())} - {None}
-    with suppress(ValueError):  # what a template refuses is said where a conversation of the reader's is at hand
+    with suppress(ValueError):  # what a template refuses is said of the reader's own conversations
         text = rendered([("user", "question"), ("assistant", "answer")], tokenizer, answers_next=False)
         special = {*tokenizer.all_special_ids, *tokenizer.added_tokens_decoder}
         ends |= special & {*token_ids(text.rpartition("answer")[2].strip(), tokenizer)[:1]}
@@ -271,7 +263,7 @@ def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Pairs of role and content in the chat template; with `answers_next`, up to where the model's answer begins."""
+    """Pairs of role and content in the chat template, with `answers_next` up to where the model's answer begins."""
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
     if tools:
@@ -283,5 +275,5 @@ def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bo
 
 
 def token_ids(text: str, tokenizer) -> list[int]:
-    """The tokens of a text that has all its special tokens in it, as from a template."""
+    """Of a text with all its special tokens in it, as from a template."""
     return list(tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []

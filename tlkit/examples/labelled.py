@@ -31,8 +31,8 @@ def load_labelled(
     """Read texts with classes, and split them.
 
     Args:
-        name: `rust` (the passages, their 48 topics grouped into 9 classes by `data/rust/classes.json`), or a path to a
-            .jsonl, .json, .csv or .parquet file, or to a folder of them, see `read_corpus`.
+        name: `rust` (the passages, their 48 topics grouped into 9 classes by `data/rust/classes.json`), or the path of
+            a .jsonl, .json, .csv or .parquet file or of a folder with a train, a validation and a test file.
         label_column: texts or whole numbers.
         ignore_keys: other columns that may be there; all others are refused.
     """
@@ -51,12 +51,11 @@ def load_labelled(
 
 
 def class_names(documents: Sequence[Labelled]) -> tuple[str, ...]:
-    """The classes of texts in alphabetical order."""
     return tuple(sorted({document.label for document in documents}))
 
 
 def class_examples(documents: Sequence[Labelled], tokenizer, classes: Sequence[str], *, length: int = 256) -> Examples:
-    """Make examples of texts, cut to `length` tokens; `classes` are in the order of their numbers."""
+    """Texts cut to `length` tokens, and each one's place in `classes`."""
     if not documents:
         raise ValueError("no texts to classify: the split is empty")
     padding = padding_token(tokenizer)

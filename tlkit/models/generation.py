@@ -26,15 +26,15 @@ class Continuation:
 
 
 def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
-    """The tokens of a text that is to be continued: with what the tokenizer puts before it, as Llama's `<s>`."""
+    """The tokens of a text to continue, with what the tokenizer puts before it, as Llama's `<s>`."""
     ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
     if not ids:
-        raise ValueError("an empty prompt: expected at least one token in each")
+        raise ValueError("an empty prompt: expected at least one token")
     return [*text_opening(tokenizer), *ids]
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
-    """The tokens of one message of a user in the model's own chat template, up to where its answer begins."""
+    """The tokens of a user's message in the model's own chat template, up to where its answer begins."""
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it continues texts, and does not answer")
     messages = [("system", system)] * bool(system) + [("user", message)]
@@ -55,12 +55,12 @@ def continue_tokens(
     seed: int = 0,
     batch_size: int = 16,
 ) -> list[Continuation]:
-    """Let a model go on with prompts that are tokens already, up to an end token where it writes one.
+    """Let a model go on with prompts, up to an end token where it writes one.
 
     Args:
         prompts: token ids, see `prompt_tokens` and `chat_tokens`.
-        temperature: 0 for the likeliest token each time; otherwise sampled from what the model's generation settings
-            leave, by default the 50 likeliest.
+        temperature: 0 for the likeliest token each time; else sampled from what the model's generation settings leave,
+            by default the 50 likeliest.
         batch_size: the most prompts at once, where the model can be padded on the left; samples depend on it.
     """
     longest, limit = max(map(len, prompts), default=0), longest_input(model)
@@ -69,7 +69,7 @@ def continue_tokens(
     model = model if learns_prompt(model) else base_model(model)  # where peft's wrapper adds nothing
     ends = end_tokens(tokenizer, model.generation_config)
     sampling = {"do_sample": True, "temperature": temperature} if temperature else GREEDY
-    # A row that has ended is filled up while others go on; with what does not matter.
+    # A row that has ended is filled up while others go on.
     options = {"max_new_tokens": new_tokens, "eos_token_id": list(ends) or None, "pad_token_id": min(ends, default=0)}
     device = next(model.parameters()).device
     order = sorted(range(len(prompts)), key=lambda place: len(prompts[place]))  # those of like length together
@@ -99,7 +99,6 @@ def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
-    """Rows of one length that end with the prompts; the mask hides what fills them."""
     rows = [torch.tensor(prompt) for prompt in prompts]
     masks = [torch.ones_like(row) for row in rows]
     ids, mask = (pad_sequence(each, batch_first=True, padding_side="left").to(device) for each in (rows, masks))
@@ -107,7 +106,7 @@ def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict
 
 
 def _reads_together(model: nn.Module) -> bool:
-    """Whether a prompt that is padded beside a longer one is continued as it is alone: the model is asked."""
+    """Whether a prompt that is padded beside a longer one is continued as it is alone."""
     device = next(model.parameters()).device
     vocabulary = base_model(model).config.get_text_config().vocab_size
     prompts = [[place % vocabulary for place in range(1, 1 + length)] for length in (4, 7)]

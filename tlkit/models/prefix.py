@@ -17,15 +17,12 @@ NEUTRAL = ("input_ids", "labels", "shift_labels", "num_items_in_batch", "logits_
 
 
 class NoFrozenPrefix(ValueError):
-    """Nothing of a model stays the same from pass to pass, so that there is nothing to keep."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"no frozen prefix: {reason}")
+    """Nothing of a model stays the same from pass to pass."""
 
 
 @dataclass
 class PrefixCache:
-    """What comes out of the lowest blocks, by the tokens that went in."""
+    """What comes out of the lowest blocks, by the tokens that go in."""
 
     blocks: int  # how many are passed over
     rows_computed: int = 0  # sequences whose states were computed and kept
@@ -69,7 +66,7 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
     """Inside, the frozen blocks below the lowest trainable one see no batch twice; the losses stay what they were.
 
     Generation, padded batches and other unusual inputs are computed as ever. The model has its strategy applied, is on
-    one device, and keeps its frozen weights. NoFrozenPrefix is raised where there is nothing to keep.
+    one device, and keeps its frozen weights. Where there is nothing to keep, NoFrozenPrefix is raised.
     """
     base = base_model(model)
     count, entering_in_training = _frozen_blocks(model)
@@ -87,7 +84,7 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
 
 
 def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
-    """Count the lowest blocks in and below which nothing is trained, by a pass as in training; and what leaves them."""
+    """How many of the lowest blocks have nothing trained in or below them, and what leaves these in training."""
     if learns_prompt(model):
         raise NoFrozenPrefix("what an adapter has learned stands before the text in every block")
     base = base_model(model)
@@ -98,8 +95,7 @@ def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
     count = max((number for number, states in enumerate(entering) if not states.requires_grad), default=0)
     if count == 0:
         trained = [name for name, p in base.named_parameters() if p.requires_grad][:2]
-        way = "last_layers with train_norms=False, or freeze_lower with freeze_embeddings=True"
-        raise NoFrozenPrefix(f"{', '.join(trained)} and what follows is trained: expected {way}")
+        raise NoFrozenPrefix(f"{', '.join(trained)} and what follows is trained")
     return count, entering[count]
 
 
@@ -123,15 +119,14 @@ def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
 @torch.no_grad()
 def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torch.Tensor) -> None:
     """Inside the cache: the first pass here computes all states, and the second takes what the first has kept."""
-    kind = type(base).__name__
-    more_than_states = f"the lower blocks of {kind} hand on more than hidden states"
-    dropout = f"the lowest {count} blocks of {kind} draw random numbers in training (dropout)"
+    more = f"the lower blocks of {type(base).__name__} hand on more than hidden states"
     try:
         with evaluation_mode(base):
             whole, passed_over = _hidden_states(base), _hidden_states(base)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
-        raise NoFrozenPrefix(more_than_states) from error
-    pairs = [(entering_in_training, whole[count], dropout), (passed_over[-1], whole[-1], more_than_states)]
+        raise NoFrozenPrefix(more) from error
+    dropout = "the lower blocks draw random numbers in training (dropout)"
+    pairs = [(entering_in_training, whole[count], dropout), (passed_over[-1], whole[-1], more)]
     for computed, expected, reason in pairs:  # the same arithmetic twice, up to the order of additions
         tolerance = 8 * torch.finfo(expected.dtype).eps * expected.abs().max()
         if not torch.allclose(computed, expected, rtol=0, atol=tolerance):

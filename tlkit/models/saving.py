@@ -13,14 +13,14 @@ from transformers import PreTrainedTokenizerBase
 from tlkit.models.parts import adapter_names, base_model
 from tlkit.models.presets import PRESETS, named_base, source_of
 
-CARD = "README.md"  # of a model; peft would write a draft without contents
+CARD = "README.md"  # peft would write a draft without contents
 BASE = "base_model.json"  # which weights an adapter was trained on, where these are a folder's
 CLASSES = "classes.json"  # a classifier's classes in their order, which peft's files leave out
 MODEL_FILES = re.compile(r"(adapter_)?model(-\d+-of-\d+)?\.safetensors(\.index\.json)?")
 
 
 def save_model(model: nn.Module, tokenizer: PreTrainedTokenizerBase, folder: str | Path) -> None:
-    """Write a model and its tokenizer so that `load_model(folder)` gives the same model again.
+    """Write a model and its tokenizer, for `load_model(folder)`.
 
     Args:
         model: a transformers model, or peft's wrapper (`report.model`), of which the adapter alone is written.
@@ -56,7 +56,7 @@ def check_save(model: nn.Module, folder: str | Path) -> None:
     """Refuse, before training, what could not be saved or would be lost."""
     folder, added, is_adapter = Path(folder), adapter_names(model), hasattr(model, "get_base_model")
     if str(folder) in PRESETS:
-        raise ValueError(f"{str(folder)!r} names a preset wherever a model is asked for: name another folder")
+        raise ValueError(f"{str(folder)!r} names a preset: name another folder")
     if added and not is_adapter:
         raise ValueError("the layers of this model hold an adapter: save `report.model` of `apply_strategy`")
     other = "config.json" if is_adapter else "adapter_config.json"
@@ -86,7 +86,7 @@ def weights_sha256(folder: Path) -> str:
 
 
 def stored_classes(folder: Path) -> tuple[str, ...] | None:
-    """The classes that a model or adapter tells apart, in the order of their numbers; None without names."""
+    """Of a model or adapter, in the order of their numbers; None without names."""
     if (folder / CLASSES).is_file():
         return tuple(json.loads((folder / CLASSES).read_text(encoding="utf-8")))
     config = folder / "config.json"

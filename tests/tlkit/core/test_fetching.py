@@ -203,7 +203,7 @@ def test_without_the_hub_a_package_takes_its_place(known, capsys):
 
 def test_a_file_of_the_hub_with_another_hash_and_a_model_of_pickles_are_refused(hub):
     for name in ("wrong/tiny", "stale/tiny"):  # the weights, and a small file, which git's hash is known of
-        with pytest.raises(RuntimeError, match="delete it, then the same again"):
+        with pytest.raises(RuntimeError, match="delete it and try again"):
             fetch(name)
     with pytest.raises(ValueError, match="no weights as safetensors"):
         fetch("pickled/tiny")

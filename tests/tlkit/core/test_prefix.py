@@ -97,7 +97,7 @@ def test_blocks_that_hand_on_more_than_hidden_states_are_refused():
     }
     sizes = {"vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8, "laurel_rank": 4, "head_dim": 16}
     model = of("gemma3n_text", **sizes, **shared, intermediate_size=[64] * 3)
-    with pytest.raises(ValueError, match="no frozen prefix: .*Gemma3nForCausalLM hand on more"), cached_prefix(model):
+    with pytest.raises(ValueError, match="Gemma3nForCausalLM hand on more"), cached_prefix(model):
         pass
     assert all("forward" not in vars(block) for block in find_blocks(model))
 
@@ -141,7 +141,7 @@ def test_padding_positions_and_generation_are_computed_as_ever():
 )
 def test_refuses_where_nothing_stays_the_same(strategy, options, named):
     model = apply_strategy(small_model("qwen2", tie_word_embeddings=True), strategy, **options).model
-    with pytest.raises(ValueError, match=f"no frozen prefix: .*{named}.*train_norms=False"), cached_prefix(model):
+    with pytest.raises(ValueError, match=f"{named}.*what follows is trained"), cached_prefix(model):
         pass
     assert model(input_ids=BLOCKS, use_cache=False).logits.shape == (6, 16, 64)
 
