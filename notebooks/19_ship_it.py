@@ -22,6 +22,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from timeit import repeat
@@ -42,8 +43,8 @@ from course.lesson19.service import service
 
 tl.setup()
 work, log_folder = Path("desk-service"), Path("desk-logs")  # beside this notebook
-for folder in (work, log_folder):
-    folder.mkdir(exist_ok=True)
+running = ExitStack()  # a server that needs seconds to start, so it begins now
+starting = ThreadPoolExecutor().submit(running.enter_context, service(work, log_folder))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
@@ -140,8 +141,8 @@ print(f"model: {score}\nrule:  {(held_out.desk == by_rule).sum()} of 75")
 # `desk` is the folder of the only model that callers can ask, and `HF_HUB_OFFLINE=1` keeps the server from downloading
 # another. 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the
 # server asks for no password, and whoever reaches it can unload the model. Others come through a proxy with a login,
-# and to `/v1/chat/completions` only. `service` starts the server from Python, on the CPU and a free port, for any
-# folder in `desk-service`. **Put a question of your own into `mine`.**
+# and to `/v1/chat/completions` only. The first cell started the server by `service`, on the CPU and a free port,
+# for any folder in `desk-service`. **Put a question of your own into `mine`.**
 
 
 # %%
@@ -153,8 +154,7 @@ def ask(client, model, question):
 
 
 os.environ["NO_PROXY"] = "127.0.0.1," + os.environ.get("NO_PROXY", "")
-running = ExitStack()
-url = running.enter_context(service(work, log_folder))
+url = starting.result()  # waits if it has not started yet
 client = OpenAI(base_url=url, api_key="none", timeout=60)
 mine = "What does `import os` do?"
 print(ask(client, "desk", mine), "|", mine)

@@ -50,6 +50,7 @@ def test_the_server_stops_when_the_page_is_killed(tmp_path):
     assert not listening(url)
 
 
-def test_a_server_that_does_not_start_is_a_sentence_and_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError, match="did not start: read .*server.log"), service(tmp_path, patience=0):
+def test_a_server_that_does_not_start_is_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr("course.lesson19.service.PATIENCE", 0)
+    with pytest.raises(RuntimeError, match="did not start: read .*server.log"), service(tmp_path):
         pytest.fail("it started in no time")

@@ -9,31 +9,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-# What `transformers serve` starts, and a thread that ends it when nobody holds the other end of its standard input
-# any more, which is so when the kernel was killed.
+# `transformers serve`, which ends when the other end of its standard input closes, as when the kernel is killed.
 SERVER = """
 import os, threading
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(0)), daemon=True).start()
 from transformers.cli.transformers import main
 main()
 """
+PATIENCE = 300  # seconds
 
 
 @contextmanager
-def service(folder: Path, logs: Path | None = None, patience: float = 300) -> Iterator[str]:
+def service(folder: Path, logs: Path | None = None) -> Iterator[str]:
     """Serve the models of a folder on a free port of 127.0.0.1 until the block ends, even by an error.
 
     Args:
         folder: where the models are, each in a folder that requests call by its name.
-        logs: gets server.log (None: the folder).
-        patience: how many seconds the server may take to start.
+        logs: gets server.log (None: the folder); both are made if missing.
 
     Yields:
         The address, as a client of OpenAI's API expects it.
 
     Raises:
-        RuntimeError: if the server does not start.
+        RuntimeError: if the server does not start in time.
     """
+    for place in (folder, logs or folder):
+        place.mkdir(exist_ok=True)
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))  # 0: any port that is free
         address = probe.getsockname()
@@ -41,7 +42,7 @@ def service(folder: Path, logs: Path | None = None, patience: float = 300) -> It
     command = [sys.executable, "-c", SERVER, "serve", *where, "--device=cpu"]
     # It asks nobody anything, and loads no compiler.
     env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1", "TORCHDYNAMO_DISABLE": "1"}
-    file, deadline = (logs or folder) / "server.log", time.monotonic() + patience
+    file, deadline = (logs or folder) / "server.log", time.monotonic() + PATIENCE
     with (
         file.open("w", encoding="utf-8") as log,
         subprocess.Popen(command, cwd=folder, env=env, stdin=subprocess.PIPE, stdout=log, stderr=log) as process,
