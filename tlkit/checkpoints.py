@@ -1,4 +1,4 @@
-"""Save what training changes, so that a run killed at any moment goes on as if it had not been."""
+"""Save what training changes, so that a run killed at any moment can go on."""
 
 import hashlib
 import json
@@ -24,17 +24,17 @@ OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of checkpoints of one run; files with other names are never touched.
+    """A folder of one run's checkpoints: safetensors, whose metadata are step, records, scores, identity, and a hash.
 
-    Each is a file of safetensors whose metadata are step, records, scores, identity, and a hash of all.
+    Files with other names are never touched.
     """
 
     folder: Path
-    identity: dict  # from `identity_of`; a run that goes on must have the same
+    identity: dict  # from `identity_of`
 
     @contextmanager
     def lock(self, resume: bool) -> Iterator[None]:
-        """Keep other runs out of the folder; refuse the checkpoints of an earlier one."""
+        """Keep other runs out of the folder; refuse an earlier one's checkpoints."""
         with lock_folder(self.folder):
             if not resume and (earlier := _saved(self.folder)):
                 raise CheckpointError(
@@ -43,7 +43,7 @@ class Checkpoints:
             yield
 
     def save(self, state: TrainingState, *, last: bool = False) -> None:
-        """Write a checkpoint, and remove all but this one and the one before it."""
+        """Write a checkpoint, and remove all but it and the one before."""
         step, whole = state.step, {name: tensor.cpu().contiguous() for name, tensor in state.tensors().items()}
         notes = {"records": [asdict(record) for record in state.records], "scores": state.scores}
         text = json.dumps({"step": step, "identity": self.identity, "notes": notes})
@@ -57,7 +57,7 @@ class Checkpoints:
             warnings.warn(f"{message}. Training is complete and the model is in memory: save it", stacklevel=2)
             return
         try:
-            kept = [path for at, path in _saved(self.folder) if at <= step][-KEPT:]  # beyond, all are damaged
+            kept = [path for at, path in _saved(self.folder) if at <= step][-KEPT:]  # later ones are damaged
             for _, path in _ours(self.folder):
                 if path not in kept:
                     path.unlink(missing_ok=True)
@@ -67,7 +67,7 @@ class Checkpoints:
     def restore(self, state: TrainingState) -> None:
         """Bring a state to the newest checkpoint that is whole, if there are any.
 
-        One that cannot be read is an OSError: that may pass, so no older one is taken in its place.
+        An OSError in reading one is raised: it may pass, so no older one is taken.
         """
         damaged = []
         for _, path in reversed(_saved(self.folder)):
@@ -90,23 +90,23 @@ class Checkpoints:
 
 
 def newest_step(folder: Path) -> int:
-    """0 where there is no checkpoint; it may be damaged."""
+    """Of the checkpoints, which may be damaged; 0 without any."""
     return max((step for step, _ in _saved(folder)), default=0)
 
 
 def _saved(folder: Path) -> list[tuple[int, Path]]:
-    """Steps and paths of checkpoints, oldest first."""
+    """Steps and paths, oldest first."""
     return sorted((step, path) for step, path in _ours(folder) if path.suffix != ".part")
 
 
 def _ours(folder: Path) -> list[tuple[int, Path]]:
-    """Steps and paths of files with our names, also of unfinished ones."""
+    """Steps and paths, also of unfinished files."""
     files = [path for path in folder.iterdir() if not path.is_dir()] if folder.is_dir() else []
     return [(int(match[1]), path) for path in files if (match := OURS.fullmatch(path.name))]
 
 
 def _read(path: Path) -> tuple[dict, dict[str, torch.Tensor]] | None:
-    """What the file says of its run, and the tensors; None where it is damaged."""
+    """What it says of its run, and the tensors; None where it is damaged."""
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -126,10 +126,7 @@ def _hash(text: str, tensors: dict[str, torch.Tensor]) -> str:
 def identity_of(
     model: torch.nn.Module, data: Iterable[torch.Tensor], settings: dict, groups: Sequence[ParameterGroup] = ()
 ) -> dict:
-    """What makes two runs the same: weights at the beginning, what is trained, data, settings.
-
-    An adapter's trainable weights are left out: the checkpoint holds them.
-    """
+    """What makes two runs the same; without the trainable weights of an adapter, which the checkpoint holds."""
     added = adapter_names(model)
     drawn = [p for name, p in model.named_parameters() if name in added and not p.requires_grad]
     identity = {
@@ -149,7 +146,7 @@ def identity_of(
 
 
 def hash_of(tensors: Iterable[torch.Tensor]) -> str:
-    """SHA-256 of tensors in their order, with type and shape."""
+    """SHA-256, with types and shapes."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype} {tuple(tensor.shape)}".encode())
@@ -158,7 +155,6 @@ def hash_of(tensors: Iterable[torch.Tensor]) -> str:
 
 
 def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
-    """In words, where two identities differ."""
     for key in sorted({*saved, *now}):
         name, old, new = f"{where}{key}", saved.get(key), now.get(key)
         if isinstance(old, dict) and isinstance(new, dict):
@@ -169,6 +165,6 @@ def _differences(saved: dict, now: dict, where: str = "") -> Iterator[str]:
 
 
 def _what_it_does(config) -> dict:
-    """An adapter's settings without its origin, and what is off: a later peft has more of that."""
+    """An adapter's settings, without its origin and what is off: a later peft has more of that."""
     about = ("base_model_name_or_path", "revision", "peft_version", "auto_mapping", "inference_mode")
     return {key: value for key, value in config.to_dict().items() if value and key not in about}

@@ -20,14 +20,13 @@ from tlkit.memory import move_weights
 COUNT_THEIR_PEAK = ("cuda", "xpu")
 KINDS = ("cuda", "mps", "xpu", "cpu")
 ABSENT = "not present on this machine"
-# How much faster a product has to be for a whole step to gain. With products that are 6 to 8 times as fast, as AMX has
-# them, a LoRA step is 1.6 times as fast.
+# How much faster a product must be for a step to gain: with AMX, products are 6 to 8 times as fast, LoRA steps 1.6.
 WORTHWHILE = 2.0
 
 
 @dataclass(frozen=True)
 class Device:
-    """One place to train. Memory is in bytes; `notes` says what is broken."""
+    """A place to train. Memory is in bytes; `notes` says what is broken."""
 
     kind: str
     name: str
@@ -46,7 +45,7 @@ class Device:
         return self.kind != "cpu"  # which is its own host
 
     def counting(self) -> AbstractContextManager:
-        """Inside, tensors are counted; a real device counts by itself."""
+        """Nothing to enter: a real device counts tensors by itself."""
         return nullcontext()
 
     def place(self, model: nn.Module) -> None:
@@ -54,7 +53,7 @@ class Device:
             move_weights(model, self.torch)
 
     def room_for(self, model: nn.Module) -> int:
-        """Bytes that a step may use: what is free, and what the model holds already."""
+        """Bytes that a step may use: free ones, and what the model holds."""
         held = sum(p.nbytes for p in model.parameters() if p.device.type == self.kind)
         return probe(self.kind).free_memory + held
 
@@ -64,19 +63,16 @@ class Device:
 
     @property
     def peak(self) -> float:
-        """Most bytes held since `reset_peak`; NaN where they are not counted."""
+        """Most bytes since `reset_peak`; NaN: not counted."""
         counted = self.kind in COUNT_THEIR_PEAK
         return torch.get_device_module(self.kind).max_memory_allocated() if counted else math.nan
 
 
 def probe(kind: str | None = None) -> Device:
-    """Describe the device to train on; one that is present but broken is named in its `notes`.
+    """Describe the device to train on; those that are present but broken are named in its `notes`.
 
     Args:
-        kind: one of `KINDS`; None: that of the environment's `TLKIT_DEVICE`, else the best one that works.
-
-    Raises:
-        RuntimeError: where the kind that was asked for does not work.
+        kind: one of `KINDS`; None: `TLKIT_DEVICE` of the environment, else the best one that works.
     """
     asked = kind or os.environ.get("TLKIT_DEVICE")
     if asked and asked not in KINDS:
@@ -91,10 +87,9 @@ def probe(kind: str | None = None) -> Device:
 
 
 def bf16_speed(device: Device) -> float:
-    """How many times as fast as in fp32 a matrix product is under bf16 autocast.
+    """How many times as fast as in fp32 a matrix product is under bf16 autocast; CUDA cards are not measured.
 
-    Measured once in a process, for a processor may have instructions for bf16 and be slower with them. CUDA cards are
-    not measured: those with native bf16 are faster with it (infinity), the others not (0).
+    A processor may have instructions for bf16 and be slower with them.
     """
     if device.kind == "cuda":
         return math.inf if device.native_bf16 else 0.0
@@ -102,14 +97,14 @@ def bf16_speed(device: Device) -> float:
 
 
 def settled_precision(asked: str, device: Device) -> str:
-    """The precision that was asked for; "auto" is bf16 where a step is faster in it."""
+    """As asked; "auto" is bf16 where a step is faster in it."""
     if asked == "auto":
         return "bf16" if bf16_speed(device) >= WORTHWHILE else "fp32"
     return asked
 
 
 def _try_out(kind: str) -> str | None:
-    """Why a small product does not work there, or None."""
+    """Why a small product does not work there."""
     try:
         if kind != "cpu" and not (torch.backends.mps if kind == "mps" else getattr(torch, kind)).is_available():
             return ABSENT
@@ -142,11 +137,11 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
 
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
-    """Bytes that the control group (v2, else v1) may use (inf: no limit), and uses, without file cache."""
+    """Bytes that the control group (v2, else v1) may use (inf: no limit), and uses beside file cache."""
     names = {"memory.max": ("memory.current", "inactive_file")}
     names["memory/memory.limit_in_bytes"] = ("memory/memory.usage_in_bytes", "total_inactive_file")
     for name, (current, cache) in names.items():
-        # An unlimited v1 group shows a number near 2**63 instead of a word.
+        # An unlimited v1 group shows a number near 2**63.
         if (root / name).is_file() and (text := (root / name).read_text().strip()).isdigit() and int(text) < 1 << 60:
             statistics = ((root / current).parent / "memory.stat").read_text().split()
             given_back = dict(zip(statistics[::2], statistics[1::2], strict=True)).get(cache, 0)
@@ -156,13 +151,13 @@ def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:
 
 @functools.cache
 def _measured_bf16_speed(kind: str, threads: int) -> float:
-    """With another number of threads it is measured anew."""
+    """Anew for another number of threads."""
     with _disable_current_modes(), torch.no_grad():  # no virtual device counts this, and no trace fakes it
         return _seconds_of_product(kind, False) / _seconds_of_product(kind, True)
 
 
 def _seconds_of_product(kind: str, in_bf16: bool) -> float:
-    """Of one product, with the conversions that autocast makes around it."""
+    """With the conversions that autocast makes."""
     factor = torch.ones(512, 512, device=kind)
     # Reading a value waits for the device.
     timer = Timer("factor.mm(factor)[0, 0].item()", globals={"factor": factor}, num_threads=torch.get_num_threads())

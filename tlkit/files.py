@@ -1,4 +1,4 @@
-"""Read text, write files and lock folders, so that a run that is killed or not alone loses nothing."""
+"""Read text, write files and lock folders, so that a run that is killed, or not alone, loses nothing."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -12,11 +12,11 @@ LOCK = ".tlkit.lock"
 
 
 class CheckpointError(OSError):
-    """A checkpoint cannot be written or read; the message says which, why, and what is still there."""
+    """A checkpoint cannot be written or read."""
 
 
 def read_text(path: Path) -> str:
-    """Read a file in UTF-8, with `\\n` for every line end."""
+    """UTF-8, with `\\n` for every line end."""
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file, or not a file of text")
     try:
@@ -33,7 +33,7 @@ def read_text(path: Path) -> str:
 def write_atomically(path: Path, fill: Callable[[Path], object]) -> None:
     """Write a file so that a reader, and a run killed at any moment, finds all of it or nothing."""
     part = path.with_name(path.name + ".part")
-    part.unlink(missing_ok=True)  # of a run that was killed; never written through, in case it is a link
+    part.unlink(missing_ok=True)  # of a killed run; if it is a link, never written through
     try:
         fill(part)
         os.replace(part, path)
@@ -54,17 +54,17 @@ def held(path: Path, patience: float = 0) -> Iterator[None]:
             yield
         finally:
             # While it is held, so that nobody else's is removed; Windows refuses that and removes it on release.
-            with suppress(OSError):  # left behind, it locks nothing: no reason to lose the run's result
+            with suppress(OSError):  # left behind, it locks nothing
                 path.unlink()
 
 
 @contextmanager
 def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
-    """Keep every other run out of a folder, which is made where there is none."""
+    """Keep every other run out of a folder, which is made if need be."""
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            with TemporaryFile(dir=folder):  # the lock's file may be there already, in a folder that is read-only now
+            with TemporaryFile(dir=folder):  # the lock may be there already, in a folder that is read-only now
                 stack.enter_context(held(folder / LOCK, patience))
         except Timeout:
             raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
@@ -74,5 +74,5 @@ def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
 
 
 def reason_of(error: Exception) -> str:
-    """What the system says about an error, without its number and path."""
+    """What the system says, without number and path."""
     return getattr(error, "strerror", None) or str(error)

@@ -1,4 +1,4 @@
-"""What is running, which of how many, and how long the rest will take: one line of tqdm on stderr."""
+"""What is running and how long it will take: one line of tqdm on stderr."""
 
 import sys
 from collections.abc import Iterator
@@ -11,10 +11,7 @@ ON_TERMINAL, IN_LOG = 0.2, 30.0  # seconds between two states of the line; a log
 
 
 class Job:
-    """A job in parts, one after the other, such as the runs of a comparison.
-
-    A log (a pipe, a file, a notebook) hears nothing of a single part that is over before the first state is due.
-    """
+    """A job in parts, such as the runs of a comparison; a log is told nothing of one that is over at once."""
 
     def __init__(self, total: int = 1, *, shown: bool = True) -> None:
         self.total, self.done, self.way = total, 0, ""
@@ -30,7 +27,7 @@ class Job:
 
     @contextmanager
     def part(self, name: str) -> Iterator["Job"]:
-        """Say that a part begins, and count it when it has ended."""
+        """Say that a part begins; count it when it has ended."""
         several, self.way = self.total > 1, ""
         self.bar.set_description_str(f"run {self.done + 1} of {self.total}, {name}" if several else name, refresh=False)
         self.bar.set_postfix_str("", refresh=several)
@@ -40,13 +37,13 @@ class Job:
             self.done += 1
 
     def step(self, done: int, total: int, doing: str) -> None:
-        """Say how far the part is, in numbers and in words, such as "step 3 of 60, loss 2.413"."""
+        """Say how far the part is, also in words, such as "step 3 of 60, loss 2.413"."""
         self.bar.set_postfix_str(f"{self.way}: {doing}" if self.way else doing, refresh=False)
         # A part that was trained is scored: that is no step back.
         self.bar.update(max(0, self.done + done / max(1, total) - self.bar.n))
 
     def go_on(self, way: str) -> None:
-        """Say that it goes on in another way, such as with less memory; empty for the way in which it began."""
+        """Say that it goes on in another way, such as with less memory; "" for the first."""
         if way != self.way:
             self.way = way
             self.bar.set_postfix_str(way)
@@ -57,7 +54,7 @@ SILENT = Job(shown=False)
 
 @contextmanager
 def reported(progress: bool | Job, name: str) -> Iterator[Job]:
-    """What a loop reports its steps to: the larger job of which it is a part, or one of its own, shown or not."""
+    """What a loop reports to: the larger job of which it is a part, or one of its own, shown or not."""
     if isinstance(progress, Job):
         yield progress
         return

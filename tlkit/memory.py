@@ -1,4 +1,4 @@
-"""Where tensors lie and how many bytes they take: to measure a step, or to play a card."""
+"""Where tensors lie and the bytes that they take: to measure a step, or to play a card."""
 
 import ctypes
 import platform
@@ -32,11 +32,11 @@ def on_host() -> Iterator[None]:
 
 
 class MemoryTrack(TorchDispatchMode):
-    """Bytes of live tensors, also of fake ones: now (`current`) and at most (`peak`)."""
+    """Bytes of live tensors, also fake ones: now (`current`) and at most (`peak`)."""
 
     def __init__(self, on: str | None = None) -> None:
         super().__init__()
-        self.on = on  # the type of the device to count on, such as "cuda"; None: all, but what is made `on_host`
+        self.on = on  # type of the device to count on; None: all, but what is made `on_host`
         self.current = self.peak = 0
         self._counted: dict[int, tuple[int, weakref.ref]] = {}
         self.hosted = 0  # how many `on_host` are open
@@ -48,7 +48,7 @@ class MemoryTrack(TorchDispatchMode):
                 self._count(storage, storage._cdata, tensor)
 
     def admit(self, size: int) -> None:
-        """Called before bytes are counted: a device with a budget raises here."""
+        """A device with a budget raises here, before bytes are counted."""
 
     def _count(self, storage: torch.UntypedStorage, key: int, tensor: torch.Tensor) -> None:
         """A thousand times a step: each line here is paid for."""
@@ -56,7 +56,7 @@ class MemoryTrack(TorchDispatchMode):
             return
         size = storage.nbytes()
         self.admit(size)
-        # Kept, or its callback would be dropped; it fires when torch frees the storage.
+        # Its callback comes when torch frees the storage, as long as the reference is kept.
         self._counted[key] = size, weakref.ref(storage, partial(self._forget, key))
         self.current += size
         if self.current > self.peak:
@@ -67,7 +67,7 @@ class MemoryTrack(TorchDispatchMode):
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # nothing is compiled in here, and the guard would cost more than the counting
+        return False  # nothing is compiled in here, and the guard costs more than the counting
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         # By identity: hashing an operator takes longer than all that follows.
@@ -99,10 +99,7 @@ def _look_up(function: torch._ops.OpOverload) -> tuple[bool, bool]:
 
 
 def _autocast_of_caller(args: tuple) -> AbstractContextManager:
-    """Autocast as it was where an operator was called; while operators are counted, it is off.
-
-    Operators of other libraries, such as bitsandbytes, call torch's, and would compute in another type.
-    """
+    """Autocast, which is off in here, as the caller had it: other libraries' operators call torch's in turn."""
     kind = next((value.device.type for value in args if isinstance(value, torch.Tensor)), "cpu")
     if not torch.amp.is_autocast_available(kind):
         return nullcontext()
@@ -113,17 +110,14 @@ def _autocast_of_caller(args: tuple) -> AbstractContextManager:
 
 @contextmanager
 def track_memory(model: torch.nn.Module) -> Iterator[MemoryTrack]:
-    """Count the model's tensors and all that are made inside; `peak` is in bytes."""
+    """Count a model's tensors and all that are made inside; `peak` is in bytes."""
     with MemoryTrack() as track:
         track.count(tensors_of(model))
         yield track
 
 
 class VirtualDevice(MemoryTrack):
-    """A card that is not there: tensors stay on the CPU, but the one that would pass the budget is refused.
-
-    Used as a context, which `train_with_fallback` does by itself.
-    """
+    """A card that is not there: tensors stay on the CPU, and what would pass the budget is refused inside."""
 
     kind = "cpu"
     torch = CPU
@@ -151,7 +145,7 @@ class VirtualDevice(MemoryTrack):
         self.peak = self.current
 
     def admit(self, size: int) -> None:
-        """In CUDA's words: who has read them here will know them there."""
+        """In CUDA's words."""
         if self.current + size > self.budget:
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
@@ -161,12 +155,12 @@ class VirtualDevice(MemoryTrack):
 
 
 def virtual_device(memory: str) -> VirtualDevice:
-    """A card played on the CPU, with memory of a size such as "48MiB"."""
+    """A card played on the CPU, with `memory` such as "48MiB"."""
     return VirtualDevice(f"virtual card of {memory}", parse_size(memory))
 
 
 def parse_size(text: str) -> int:
-    """The bytes of a size such as "48MB" or "7.5GiB": MB is 10**6 and MiB 2**20; ValueError for all else."""
+    """Bytes of a size such as "48MB" (of 10**6) or "7.5GiB" (of 2**30)."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT])(i?)B\s*", str(text), re.IGNORECASE)
     base = 1024 if match and match[3] else 1000
     size = int(float(match[1]) * base ** ("KMGT".index(match[2].upper()) + 1)) if match else 0
@@ -176,7 +170,7 @@ def parse_size(text: str) -> int:
 
 
 def in_units(count: float) -> str:
-    """A size for people, as torch's messages write it."""
+    """As torch's messages write a size."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 
@@ -187,7 +181,7 @@ def move_weights(model: torch.nn.Module, device: torch.device) -> None:
 
 
 def move_to_host(model: torch.nn.Module) -> None:
-    """Move a model to the host, also from a virtual device."""
+    """Also from a virtual device."""
     with on_host():
         move_weights(model, CPU)
 
@@ -214,9 +208,9 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # numbers that malloc.h gives to what
 
 @contextmanager
 def freed_memory_kept() -> Iterator[None]:
-    """Inside, memory that one step frees is there for the next; afterwards all that is free goes back to the system.
+    """Inside, memory that one step frees is kept for the next; afterwards all that is free goes back to the system.
 
-    The GNU C library gives large tensors back at each step, and the system clears the pages it hands out again.
+    Else glibc gives large tensors back at each step, and the system clears the pages it hands out again.
     """
     if platform.libc_ver()[0] != "glibc":
         yield
@@ -227,7 +221,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        # Where its own adjustment, which is over once one of the two is set, would have ended.
+        # Where its own adjustment, which setting one of the two ends, would have ended.
         library.mallopt(_MMAP_THRESHOLD, 2**25)
         library.mallopt(_TRIM_THRESHOLD, 2**26)
         library.malloc_trim(0)

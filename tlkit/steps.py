@@ -1,4 +1,4 @@
-"""One optimizer step: the state that it changes, the loss, and how a plan says to carry it out."""
+"""One optimizer step, as a plan says: the state that it changes, and the loss."""
 
 import math
 import time
@@ -24,34 +24,27 @@ LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time
 
 
 class NothingToTrain(RuntimeError):
-    """No gradient could arrive at any trainable tensor."""
-
     def __init__(self) -> None:
         super().__init__(
-            "nothing can be trained: the loss depends on no trainable tensor; expected a forward pass that uses what "
-            "is trainable, and detaches nothing above it"
+            "nothing can be trained: the loss depends on no trainable tensor; the forward pass has to use some, and "
+            "detach nothing above them"
         )
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """Loss in nats per label, gradient norm before clipping, labels (tokens scored), seconds."""
-
     step: int
-    loss: float
+    loss: float  # nats per label
     learning_rate: float
-    gradient_norm: float
+    gradient_norm: float  # before clipping
     samples: int
-    tokens: int
+    tokens: int  # labels scored
     seconds: float
     memory_counted: bool = False  # which slows a step down
 
 
 class TrainingState:
-    """All that a run must remember: trainable weights, optimizer, number and records of steps.
-
-    Random numbers are no part of it: each step draws its own, from the seed and its number.
-    """
+    """All that a run must remember; no random numbers, for each step draws its own, from the seed and its number."""
 
     def __init__(
         self, model: nn.Module, config: TrainingConfig | None = None, groups: Sequence[ParameterGroup] = ()
@@ -59,14 +52,14 @@ class TrainingState:
         self.model, self.config, self.plan, self.step = model, config or TrainingConfig(), Plan(), 0
         self.groups = trained_groups(model, groups)
         self.parameters = [parameter for group in self.groups for parameter in group["params"]]
-        self.master_parameters = self.parameters  # what the optimizer changes: these, or copies of them on the host
+        self.master_parameters = self.parameters  # what the optimizer changes: these, or copies on the host
         self.optimizer = self._new_optimizer(self.master_parameters)
-        self.accumulate = accumulate_gradients  # of several processes, each takes its share of the batch
-        self._updates = [0] * len(self.parameters)  # that each has had: without a gradient none
+        self.accumulate = accumulate_gradients  # replaced where several processes share a batch
+        self._updates = [0] * len(self.parameters)  # that each has had: none without a gradient
         self.records: list[StepRecord] = []
-        self.scores: list[dict[str, float]] = []  # of evaluations
+        self.scores: list[dict[str, float]] = []
         self.best_weights: list[torch.Tensor] | None = None
-        self.peak_memory = math.nan  # bytes of tensors in the step in which they were counted
+        self.peak_memory = math.nan  # bytes, in the step in which they were counted
 
     @contextmanager
     def only_those_due(self, total: int) -> Iterator[None]:
@@ -82,7 +75,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer to the host where the plan says so; never back."""
+        """Bring weights and optimizer to the host if it says so; never back."""
         self.plan = plan
         if plan.train_on_host:
             move_to_host(self.model)
@@ -108,10 +101,7 @@ class TrainingState:
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
     def make_moments(self) -> None:
-        """Make AdamW's moments before its first step would.
-
-        It updates group after group, so some weights would have moved when memory runs out for the moments of others.
-        """
+        """As AdamW's first step does group by group: some weights would move before memory runs out for others."""
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.master_parameters, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
@@ -124,16 +114,16 @@ class TrainingState:
                     }
 
     def undo(self) -> None:
-        """Make the state whole after a step that failed before the weights changed."""
+        """After a step that failed before the weights changed."""
         self.drop_gradients()
         for tensor, updates in zip(self.master_parameters, self._updates, strict=True):
             if updates == 0:
-                self.optimizer.state.pop(tensor, None)  # its first update makes the moments, and may have made half
+                self.optimizer.state.pop(tensor, None)  # its first update may have made half of the moments
             elif "step" in (moments := self.optimizer.state.get(tensor, {})):  # plain SGD keeps nothing
                 moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """All tensors, by the names that a checkpoint uses."""
+        """By the names in a checkpoint."""
         named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
         named |= {f"best.{number}": tensor for number, tensor in enumerate(self.best_weights or ())}
         for number, moments in self.optimizer.state_dict()["state"].items():
@@ -142,7 +132,6 @@ class TrainingState:
 
     @torch.no_grad()
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        """Go on from the `tensors` of another state."""
         optimizer, numbers = self.optimizer.state_dict() | {"state": {}}, range(len(self.parameters))
         for name, tensor in tensors.items():
             kind, number, *key = name.split(".")
@@ -161,7 +150,7 @@ class TrainingState:
             tensor.grad = None
 
     def _new_optimizer(self, tensors: list[torch.Tensor]) -> torch.optim.Optimizer:
-        """Of the parameters or their copies, which are in the same order."""
+        """Of the parameters, or of copies in the same order."""
         left = iter(tensors)
         groups = [group | {"params": [next(left) for _ in group["params"]]} for group in self.groups]
         return OPTIMIZERS[self.config.optimizer](groups, lr=0.0, weight_decay=self.config.weight_decay)
@@ -177,14 +166,14 @@ class TrainingState:
 
 
 def first_step(begins: float, total: int) -> int:
-    """The step, counted from 0, in which a group is first trained."""
+    """In which a group is first trained, from 0."""
     return math.floor(begins * total)
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
-    """Training mode, with activation checkpointing where the plan says so."""
+    """Set training mode and activation checkpointing."""
     base = base_model(model)
-    # Older releases of transformers, 5.15 among them, call it gradient checkpointing.
+    # Older releases of transformers call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"
     if plan.activation_checkpointing != getattr(base, f"is_{kind}_checkpointing"):
         getattr(base, f"{kind}_checkpointing_{'enable' if plan.activation_checkpointing else 'disable'}")()
@@ -192,14 +181,14 @@ def prepare(model: nn.Module, plan: Plan) -> None:
 
 
 def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[torch.Tensor]:
-    """Add up the gradients of all micro-batches; their losses sum to that of the batch, in nats per label."""
+    """Add up the gradients of all micro-batches; their losses sum to the batch's, in nats per label."""
     prepare(model, plan)
     device = next(model.parameters()).device
     labels = labels_in(batch)
     losses = []
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for rows in batch.split(plan.micro_batch_size or len(batch)):
-            # By the labels of the whole batch, not by the number of micro-batches: each label counts the same.
+            # By the labels of the whole batch: each counts the same in every micro-batch.
             loss = summed_loss(model, rows.to(device), plan) / labels
             if not loss.requires_grad:
                 raise NothingToTrain
@@ -210,7 +199,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
 
 
 def take_step(state: TrainingState, batch: Batch, learning_rate: float) -> StepRecord:
-    """Carry out one optimizer step as `state.plan` says; where it fails before weights move, nothing has changed."""
+    """Take one optimizer step; where it fails before weights move, nothing has changed."""
     started, done = time.perf_counter(), state.step
     torch.manual_seed(state.config.seed * 1_000_003 + done)
     try:
@@ -234,10 +223,10 @@ def take_step(state: TrainingState, batch: Batch, learning_rate: float) -> StepR
 
 
 def clip_gradients(state: TrainingState, loss: float) -> float:
-    """Scale the gradients down to the longest that is allowed; their norm before, which must be finite."""
+    """Scale gradients down to the longest that is allowed; returns their norm before, which must be finite."""
     most = state.config.max_gradient_norm
     total_norm = nn.utils.get_total_norm(p.grad for p in state.parameters if p.grad is not None)
-    if hasattr(total_norm, "full_tensor"):  # under FSDP each process has a part of it
+    if hasattr(total_norm, "full_tensor"):  # FSDP's parts
         total_norm = total_norm.full_tensor()
     norm = total_norm.item()
     if not (math.isfinite(loss) and math.isfinite(norm)):
@@ -252,23 +241,22 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
 
 
 def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
-    """Loss in nats, summed over all labels: the tokens that count, but the first of each row, or the rows' classes.
+    """Loss in nats, summed over all labels: the tokens that count, but the first of each row; or the rows' classes.
 
-    From the logits, for some architectures take no labels that are shifted already, and some add a term that is no sum
-    over tokens, as for the routers of a mixture.
+    From the logits: some architectures take no shifted labels, and mixtures of experts add a term for their routers.
     """
     examples = as_examples(batch)
     with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if examples.classifies:
             logits = model(**inputs_of(examples), use_cache=False).logits
             return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
-        # The last token of a row is only a label: no work is done for it.
+        # The last token of a row is only a label.
         read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
         inputs = inputs_of(read)
         if not plan.chunked_loss:
             logits = model(**inputs, use_cache=False).logits
-            if logits.shape[1] > read.shape[1]:  # a learned prompt has some, too
-                logits = logits[:, -read.shape[1] :]  # never without need: its backward pass copies all logits
+            if logits.shape[1] > read.shape[1]:  # a learned prompt has some
+                logits = logits[:, -read.shape[1] :]  # only then: its backward pass copies all logits
             return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum", ignore_index=IGNORED)
         base = base_model(model)
         head = base.get_output_embeddings()
@@ -286,10 +274,7 @@ def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor)
 
 @torch.no_grad()
 def chunked_loss_agrees(model: nn.Module) -> bool:
-    """Whether `logits == head(decoder(tokens))`, to the bit, so that the loss can be computed in pieces.
-
-    Not so for Gemma 2, which caps its logits, Cohere and Granite, which scale them, and BERT.
-    """
+    """Whether `logits == head(decoder(tokens))`, to the bit; not if they are capped (Gemma 2) or scaled (Cohere)."""
     base = base_model(model)
     decoder, head = base.get_decoder(), base.get_output_embeddings()
     if not isinstance(head, nn.Linear) or type(head).forward is not nn.Linear.forward or decoder in (None, base):
@@ -306,7 +291,7 @@ def chunked_loss_agrees(model: nn.Module) -> bool:
 
 @torch.no_grad()
 def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None) -> float:
-    """Loss in nats per label; of blocks of text, per token."""
+    """In nats per label."""
     plan = plan or Plan()
     device = next(model.parameters()).device
     with evaluation_mode(model):

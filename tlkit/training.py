@@ -1,4 +1,4 @@
-"""The training loop: batches in a fixed order, one step, one record."""
+"""The training loop."""
 
 import math
 import warnings
@@ -22,25 +22,21 @@ from tlkit.steps import StepRecord, TrainingState, chunked_loss_agrees, first_st
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """What a training run leaves behind."""
-
     history: pd.DataFrame  # a row for each step
     validation: pd.DataFrame  # a row for each evaluation
-    # Bytes of tensors in the first step that has the optimizer's state, which is marked `memory_counted`; NaN for
-    # several processes, and where no step was left to take.
-    peak_memory: float
+    peak_memory: float  # bytes of tensors, in the step marked `memory_counted`; NaN: in none, or several processes
     stopped_early: bool
 
     @property
     def seconds(self) -> float:
-        """Of all steps, as if the one in which memory was counted were as fast as the others."""
+        """As if the step in which memory was counted were as fast as the others."""
         timed = self.history[~self.history.memory_counted]
         timed = self.history if timed.empty else timed
         return float(timed.seconds.sum()) * self.tokens / int(timed.tokens.sum())
 
     @property
     def tokens(self) -> int:
-        """Tokens scored in all steps; the first of each block is only read."""
+        """Those scored: the first of each block is only read."""
         return int(self.history.tokens.sum())
 
 
@@ -61,16 +57,16 @@ def train(
     """Train what is trainable in `model` on `blocks`.
 
     Args:
-        model: with a strategy applied; changed in place. To resume, as it was before its first step.
+        model: with a strategy applied; changed in place. To resume: as before its first step.
         blocks: token ids, shape (blocks, tokens), or examples.
-        groups: of weights that learn faster than others or begin later: `groups` of the strategy's report.
+        groups: `groups` of the strategy's report: weights that learn faster than others or begin later.
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
-        checkpoint_dir: where all that training changes is saved, after `every` steps and at the end.
-        resume: go on from the newest checkpoint there, or begin where there is none.
-        progress: True to show step, loss and time left; or the larger job to report the steps to.
+        checkpoint_dir: for all that training changes, saved after `every` steps and at the end.
+        resume: go on from the newest checkpoint there, if there is one.
+        progress: True to show step, loss and time left; or the larger job to report to.
 
     Raises:
-        FloatingPointError: where loss or gradient are not finite; the model is then as the last good step left it.
+        FloatingPointError: loss or gradient are not finite; the model is as the last good step left it.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
@@ -90,7 +86,7 @@ def train(
 
 
 def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
-    """Take the steps that are left, one for each record that is asked for."""
+    """Take the steps that are left, one for each record asked for."""
     config, total = state.config, total_steps(len(blocks), state.config)
     while not has_ended(state, total):
         rate = config.learning_rate * learning_rate_factor(state.step, total, config)
@@ -102,8 +98,8 @@ def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
 def recorded(
     steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Job, *, count_memory: bool = True
 ) -> Iterator[StepRecord]:
-    """Keep, show and hand on the records of steps; live tensors are counted in one of them."""
-    # The first step that has the optimizer's state from the beginning, and in which all is trained.
+    """Keep, show and hand on records; live tensors are counted in one step."""
+    # The first that finds the optimizer's state and trains all.
     fullest = max(first_step(group["begins"], total) for group in state.groups)
     counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
     progress.step(state.step, total, f"step {state.step} of {total}")
@@ -124,18 +120,17 @@ def recorded(
 
 
 def has_ended(state: TrainingState, total: int) -> bool:
-    """Whether no step is left, or patience has run out."""
     patience = state.config.patience
     return state.step >= total or patience is not None and _without_gain(state) >= patience
 
 
 def is_due(state: TrainingState, every: int | None, total: int) -> bool:
-    """Whether it is time for what is done after `every` steps, and at the end."""
+    """Of what is done after `every` steps, and at the end."""
     return has_ended(state, total) or every is not None and state.step % every == 0
 
 
 def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """The result of a run on so many rows; where best weights were kept, the model gets them."""
+    """The result of a run on so many rows; the model gets the best weights, if they were kept."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -153,18 +148,18 @@ def _without_gain(state: TrainingState) -> int:
 
 
 def note_score(loss: float, state: TrainingState) -> None:
-    """Keep a validation loss, and the weights where it is the best and training may stop early."""
+    """Keep a validation loss and, where training may stop early, the best weights."""
     perplexity = math.exp(min(loss, 700))
     state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
     if not math.isfinite(loss):
-        warnings.warn(f"the validation loss after step {state.step} is {loss}: no improvement", stacklevel=3)
+        warnings.warn(f"the validation loss after step {state.step} is {loss}", stacklevel=3)
     if state.config.patience is not None and _without_gain(state) == 0:
         with on_host():
             state.best_weights = [p.detach().to("cpu", copy=True) for p in state.parameters]
 
 
 def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
-    """As many blocks at a time as in training, at most 8: so it needs less memory than a step."""
+    """With at most 8 blocks at a time, and no more than in training: it needs less memory than a step."""
     return replace(plan, micro_batch_size=min(8, plan.micro_batch_size or config.batch_size))
 
 
@@ -180,9 +175,9 @@ def checkpoints_of(
 ) -> Checkpoints | None:
     """Of a run that begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
-        raise ValueError("resume=True: expected checkpoint_dir, the folder of the run to go on with")
+        raise ValueError("resume=True: expected checkpoint_dir, the folder of the run")
     if every < 1:
-        raise ValueError(f"every={every}: expected at least 1 step between checkpoints")
+        raise ValueError(f"every={every}: expected at least 1 step")
     if folder is None:
         return None
     tensors = [tensor for batch in data if batch is not None for tensor in tensors_in(batch)]
@@ -191,7 +186,6 @@ def checkpoints_of(
 
 
 def steps_per_epoch(rows: int, config: TrainingConfig) -> int:
-    """The last batch of an epoch may be smaller."""
     return math.ceil(rows / config.batch_size)
 
 
@@ -200,7 +194,7 @@ def total_steps(rows: int, config: TrainingConfig) -> int:
 
 
 def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
-    """By the seed and the step's number alone, so that any step can be repeated."""
+    """By seed and step alone, so that any step can be repeated."""
     epoch, place = divmod(step, steps_per_epoch(len(blocks), config))
     order = torch.randperm(len(blocks), generator=torch.Generator().manual_seed(config.seed * 1_000_003 + epoch))
     batch = blocks[order[place * config.batch_size : (place + 1) * config.batch_size]]
@@ -208,7 +202,7 @@ def batch_at(step: int, blocks: Batch, config: TrainingConfig) -> Batch:
 
 
 def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float:
-    """Between 0 and 1: linear warm-up, then the schedule down towards zero."""
+    """Between 0 and 1: linear warm-up, then the schedule."""
     warmup = round(config.warmup_fraction * total)
     if step < warmup:
         return (step + 1) / warmup
@@ -219,7 +213,6 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 def check_settings(
     model: torch.nn.Module, blocks: Batch, config: TrainingConfig, plan: Plan, validation: Batch | None = None
 ) -> None:
-    """Refuse settings or data that cannot train."""
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
     vocabulary = model.config.get_text_config().vocab_size
@@ -237,10 +230,10 @@ def check_settings(
             raise ValueError(f"{name} of {rows.shape[1]} tokens: this model reads at most {limit}")
         highest = int(as_examples(rows).tokens.max())
         if highest >= vocabulary:
-            raise ValueError(f"token {highest} in {name}: the model's vocabulary has {vocabulary}; another tokenizer?")
+            raise ValueError(f"token {highest} in {name}: the vocabulary has {vocabulary}; another tokenizer?")
         if isinstance(rows, Examples) and not rows.classifies:
             refuse_shifted(rows)
         elif not isinstance(rows, Examples) and rows.shape[1] < 2:
-            raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2, for the first is only read")
+            raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2: the first is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):
         raise ValueError(f"chunked_loss: {type(base_model(model)).__name__} changes its logits behind the head")
