@@ -1,4 +1,4 @@
-"""What a published table can show: which of its rows can be told apart, by the sampling of test items alone."""
+"""Which rows of a published table can be told apart, by the sampling of test items alone."""
 
 import csv
 import math
@@ -16,7 +16,7 @@ from tlkit.files import read_text
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
 POWER = 0.8  # how often a difference that is there should be found
-FEWEST_ITEMS = 30  # below, a normal distribution is a poor picture of a mean
+FEWEST_ITEMS = 30  # for a mean to be near a normal distribution
 ASSUMED = (
     "The items are independent of each other; where they come in groups, all intervals are too narrow.",
     "Each item was right or wrong; means of something finer, such as F1, cannot be judged in this way.",
@@ -31,9 +31,9 @@ class Audit:
     """What can be said of a published table.
 
     Attributes:
-        table: a row for each row, best first: name, value, spread (the standard deviation over items), error (the
-            standard error), low and high (95%, of this row alone), items, rank.
-        pairs: a row for each pair, as `compare_pairs` has them.
+        table: rows, best first: name, value, spread (the standard deviation over items), error (the standard error),
+            low and high (95%, of this row alone), items, rank.
+        pairs: as of `compare_pairs`.
     """
 
     table: pd.DataFrame
@@ -62,9 +62,9 @@ def audit(
     A share p of n items has the variance p (1 - p) / n, and a difference the sum of both, as far as `ASSUMED` holds.
 
     Args:
-        table: a row for each model or method, such as `read_table` or `pd.read_csv` returns.
+        table: a row for each model or method.
         metric: the column that is compared: shares from 0 to 1, the more the better.
-        items: how many items each row was tested on, or the name of the column that says it.
+        items: how many items each row was tested on, or the column that says it.
         name: the column of the rows' names; default: the first that is not all numbers.
         percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
 
@@ -91,7 +91,7 @@ def items_needed(difference: float, spread: float, *, correlation: float = 0.0) 
 
     Args:
         spread: the standard deviation over items, of a share p the root of p (1 - p).
-        correlation: of two rows' answers over the items.
+        correlation: of two rows' answers.
     """
     return math.ceil(2 * (1 - correlation) * ((Z + ndtri(POWER)) * spread / difference) ** 2)
 
@@ -100,7 +100,7 @@ def seeds_needed(difference: float, deviation: float) -> int:
     """Compute how many seeds of each of two rows find a difference 80% of the time, at a level of 5%, on these items.
 
     Args:
-        deviation: the standard deviation between seeds, in the same units, equal for both.
+        deviation: the standard deviation between seeds, equal for both.
     """
     for seeds in count(2):
         freedom = 2 * (seeds - 1)
@@ -110,11 +110,10 @@ def seeds_needed(difference: float, deviation: float) -> int:
 
 
 def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
-    """Every pair, as `compare_pairs` has them."""
     one, other = np.triu_indices(len(rows), k=1)
     value, error, n = (rows[column].to_numpy() for column in ("value", "error", "items"))
     difference, same, level = value[one] - value[other], n[one] == n[other], LEVEL / len(one)
-    # Near 0 or 1 a row of few items shows too little variance: with other items, take at least that of equal shares.
+    # Near 0 or 1 few items show too little variance: of rows with other items, take at least that of equal shares.
     both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
     pooled = np.where(same, 0, both * (1 - both) * (1 / n[one] + 1 / n[other]))
     half = -ndtri(level / 2) * np.sqrt(np.maximum(error[one] ** 2 + error[other] ** 2, pooled))
@@ -129,9 +128,9 @@ def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_table(path: Path) -> pd.DataFrame:
-    """Read a CSV file in which every field stays a text, so that 007 and None are names.
+    """Read a CSV file as texts, so that 007 and None are names; comments begin with "# ".
 
-    Fields are separated by commas, semicolons or tabs, whichever the first line has most of; comments begin with "# ".
+    Fields are separated by commas, semicolons or tabs, whichever the first line has most of.
     """
     lines = [line for line in read_text(path).splitlines() if line.strip(" ,;") and not line.startswith("# ")]
     mark = max(",;\t", key=lines[0].count) if lines else ","
@@ -139,13 +138,13 @@ def read_table(path: Path) -> pd.DataFrame:
     if not rows or len(set(rows[0])) < len(rows[0]) or {len(row) for row in rows} != {len(rows[0])}:
         raise ValueError(
             f"{path}: expected a CSV file with a line of column names, no two alike, and as many fields in each line "
-            f"(one that holds {mark!r} is quoted)"
+            f"(quote one that holds {mark!r})"
         )
     return pd.DataFrame(rows[1:], columns=rows[0])
 
 
 def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str | None, percent: bool) -> pd.DataFrame:
-    """Each row in numbers: columns name, value, spread and items."""
+    """Columns name, value, spread and items, as numbers."""
     if items not in table:
         table, items = table.assign(items=items), "items"
     others = [column for column in table if column not in (metric, items)]
@@ -172,7 +171,7 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
         refuse((value > 0) & (value <= 1), metric, "0, or above 1 to 100 (is it a share? then without percent)")
         value, rounding = value / 100, rounding / 100
     refuse((value < 0) | (value > 1), metric, "0 to 1, or 0 to 100 with --percent")
-    # A share of n items is a whole number of them divided by n, up to the rounding of what was printed or stored.
+    # A share of n items is a whole number of them, up to the rounding of what was printed or stored.
     off = (value - np.round(value * n) / n).abs() > rounding + 1e-7
     refuse(off, metric, "what a whole number of items gives (is their number right?)")
     spread = np.sqrt(value * (1 - value))
@@ -180,12 +179,12 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
 
 
 def _numbers(column: pd.Series) -> pd.Series:
-    """As numbers, by way of their texts, as which True is none."""
+    """Numbers by way of texts, as which True is none."""
     texts = column.astype(str).str.strip().str.removesuffix("%")
     return pd.to_numeric(texts, errors="coerce").astype(float)
 
 
 def _rounding(given: object) -> float:
-    """Half a unit of the last decimal that was printed."""
+    """Half a unit of the last printed decimal."""
     printed = str(given).strip().removesuffix(".0")
     return 0.5 * 10.0 ** -(15 if "e" in printed.lower() else len(printed.rstrip("% ").partition(".")[2]))

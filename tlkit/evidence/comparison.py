@@ -31,11 +31,11 @@ from tlkit.strategies import STRATEGIES, check_strategy, load_plugin, sha256_of_
 class Comparison:
     """What a comparison has found."""
 
-    table: pd.DataFrame  # a row for each strategy; where the model's architecture does not allow one, `reason` says why
+    table: pd.DataFrame  # a row for each strategy; `reason` says why the model's architecture does not allow one
     runs: pd.DataFrame  # a row for each strategy and seed
-    documents: pd.DataFrame  # a row for each strategy, seed and test document, with its nats and tokens
+    documents: pd.DataFrame  # nats and tokens of each strategy, seed and test document
     pairs: pd.DataFrame  # see `compare_pairs`
-    attempts: pd.DataFrame  # a row for each try of a run with fallback
+    attempts: pd.DataFrame  # of runs with fallback
     failures: dict[str, str]  # from what could not run to its traceback
     provenance: dict[str, object]  # everything that the numbers depend on
 
@@ -52,17 +52,17 @@ def compare(
     """Adapt a model by each strategy, once for every seed, and measure what each gained and forgot.
 
     Seeds change the order of the batches and the adapters' initial values. Full fine-tuning of random weights, once, is
-    the control, no training at all the baseline. Learning rates that are neither given nor recorded for the model are
-    searched for first, in a short sweep on validation text; only strategies with tuned rates are ranked.
+    the control, no training the baseline. Learning rates that are neither given nor recorded for the model are searched
+    for first, in a short sweep on validation text; only strategies with tuned rates are ranked.
 
     Args:
         model: preset, hub id or folder; default: `TLKIT_MODEL`, then the bundled model.
         strategies: names of `STRATEGIES`, or "classic" (the default, to classify with linear_probe before it), "peft"
-            or "all", of which what the model's architecture does not allow is a row with a reason.
+            or "all"; what the architecture does not allow of these is a row with a reason.
         profile: how many documents, epochs and seeds.
-        output: a folder that each run is written to as it ends; the same comparison goes on from there. Several
-            processes with one folder share the runs, and each returns the whole comparison.
-        progress: whether to show run k of n, its steps and the time left.
+        output: a folder for runs as they end, from which the same comparison goes on. Processes with one folder share
+            the runs, and each returns the whole comparison.
+        progress: show run k of n, its steps and the time left.
     """
     settings = settings or ComparisonSettings()
     load_plugin(settings.plugin)
@@ -90,7 +90,7 @@ def compare(
     runs = {}
     for name, rate in rates.items():
         for seed in range(1 if name == CONTROL else settings.seeds):
-            # Its rate is in its name: at another one it is another run.
+            # At another rate it is another run.
             runs[f"{name} at {rate.value}, seed {seed}"] = partial(_outcome, experiment, name, seed, rate.value, before)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
@@ -109,7 +109,7 @@ def compare(
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
-    """Before any work, what cannot be compared."""
+    """Refuse what cannot be compared, before any work."""
     check(settings)
     for name in strategies:
         check_strategy(name, {})
@@ -124,7 +124,7 @@ def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
 def _outcome(
     experiment: Experiment, strategy: str, seed: int, rate: float, before: dict[str, float], progress: Job
 ) -> dict[str, object]:
-    """A run as it is kept: its row and documents or its traceback, and what it tried."""
+    """A run as it is kept: its row and documents or its traceback, and its attempts."""
     log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
     config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
@@ -154,7 +154,7 @@ def _outcome(
 def _row(
     strategy: str, seed: int | None, before: dict[str, float], figures: dict[str, float], **trained: float
 ) -> dict[str, object]:
-    """The row of one run; without what was trained, that of the model before any training."""
+    """The row of one run, or without `trained` of the untouched model."""
     return {
         "strategy": strategy,
         "seed": seed,
@@ -173,9 +173,12 @@ def _row(
 
 
 def _rows(outcomes: Iterable[dict], of: str) -> pd.DataFrame:
-    """The rows that each run has noted, under its strategy and seed."""
-    noted = [({name: run[name] for name in ("strategy", "seed")}, pd.DataFrame(run.get(of, []))) for run in outcomes]
-    return pd.DataFrame([run | row for run, table in noted for row in table.to_dict("records")])
+    """What each run has noted under a name, as one table with its strategy and seed."""
+    rows = []
+    for run in outcomes:
+        noted = pd.DataFrame(run.get(of, []))
+        rows += [{"strategy": run["strategy"], "seed": run["seed"]} | row for row in noted.to_dict("records")]
+    return pd.DataFrame(rows)
 
 
 def summary(
@@ -183,14 +186,14 @@ def summary(
     pairs: pd.DataFrame,
     rates: dict[str, LearningRate],
     against: str,
-    impossible: dict[str, str] | None = None,
+    impossible: dict[str, str],
 ) -> pd.DataFrame:
     """One row a strategy: means, rate, difference from `against` with its interval, improvement, rank.
 
     Args:
-        impossible: reasons of strategies that the model's architecture does not allow, which have no figures.
+        impossible: strategies that the architecture does not allow, with reasons.
     """
-    grouped, impossible = runs.groupby("strategy", sort=False), impossible or {}
+    grouped = runs.groupby("strategy", sort=False)
     table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
@@ -212,7 +215,7 @@ def summary(
 def _provenance(
     experiment: Experiment, rates: dict[str, LearningRate], texts: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
-    """What the numbers depend on, the command that makes them again, and what is to be doubted."""
+    """What the numbers depend on, the command that makes them again, and doubts."""
     options, classes = experiment.options, experiment.data.class_count
     own = {name: digest for name, digest in texts.items() if digest}
     doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}

@@ -1,4 +1,4 @@
-"""The settings of a comparison, from which the command line makes its options."""
+"""The settings of a comparison, which are options of the command line."""
 
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,15 +13,15 @@ class DataSettings:
 
     task: str = option(
         "text",
-        "going on with texts, answering questions, going on with conversations, or telling classes of texts apart",
+        "go on with texts, answer questions, go on with conversations, or classify texts",
         choices=("text", "answer", "conversation", "classify"),
     )
     corpus: str | None = option(None, "rust, facts, general, kitchen, or a path; default: TLKIT_CORPUS, else rust")
     text_column: str | None = option(None, "of a file with rows; default: text")
     label_column: str | None = option(None, "of a file with texts to classify; default: label")
     limit: int | None = option(None, "documents of each split; default: all, if bundled by profile", at_least=1)
-    ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; all others are used or refused")
-    context: int | None = option(None, "tokens in a scoring window; default: 256, or all that is read", at_least=2)
+    ignore_keys: str | None = option(None, "comma-separated columns or keys of a file; others are used or refused")
+    context: int | None = option(None, "tokens in a scoring window; default: 256, or what the model reads", at_least=2)
     stride: int | None = option(None, "tokens that the window moves; default: the whole window", at_least=1)
 
 
@@ -37,18 +37,18 @@ class ComparisonSettings(DataSettings):
     against: str | None = option(None, "the strategy that the others are compared with; default: full")
     learning_rates: dict = option(
         {},
-        "of a strategy, such as lora=1e-3; may be given several times; not ranked, for it is not tuned; default: as "
-        "recorded for the model, else searched for first",
+        "of a strategy, such as lora=1e-3; may be given several times; not tuned, so not ranked; default: as recorded "
+        "for the model, else searched for first",
     )
     tune: bool = option(False, "search for the learning rates even where some are recorded")
     plugin: Path | None = option(None, "a file of Python with strategies of your own (@strategy)")
     precision: str = option(
         "fp32",
-        "of the arithmetic; auto: bf16 where it is faster here. bf16 is autocast; weights frozen beside an adapter are "
-        "then kept in bf16, too (in train by auto alone)",
+        "of the arithmetic; auto: bf16 where it is faster. bf16 is autocast; weights frozen beside an adapter are then "
+        "in bf16, too (in train by auto alone)",
         choices=("fp32", "bf16", "auto"),
     )
-    device_memory: str | None = option(None, "such as 48MB: play a card of that size on the CPU")
+    device_memory: str | None = option(None, "such as 48MB: a card of that size, played on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
 
     def options(self) -> list[str]:

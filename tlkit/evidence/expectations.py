@@ -1,4 +1,4 @@
-"""What a training run must show before it is believed, judged by what the run itself measured."""
+"""What is expected of a training run, judged by what it measured."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -25,10 +25,10 @@ LEARNING_RATE = 1e-3  # of the steps that show what moves
 class Seen:
     """What a run measured; a method for each expectation says whether it holds, and by which figures."""
 
-    history: pd.DataFrame  # a row for each step, as in `TrainingResult`
-    peak_bytes: float  # most that a step held
-    held: Sequence[int] = ()  # bytes held after each step, where they are asked for
-    flow: pd.DataFrame | None = None  # what `gradient_flow` found
+    history: pd.DataFrame  # as in `TrainingResult`
+    peak_bytes: float
+    held: Sequence[int] = ()  # bytes held after each step
+    flow: pd.DataFrame | None = None  # of `gradient_flow`
     reload_problem: str = ""  # how a checkpoint that was read back differs
 
     def losses_finite(self, wanted: bool) -> tuple[bool, str]:
@@ -36,7 +36,7 @@ class Seen:
         return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
 
     def loss_falls_percent(self, wanted: float) -> tuple[bool, str]:
-        """Between the means of the first and the last fiftieth of the steps, at least three."""
+        """Between means of the first and the last fiftieth of the steps, at least three."""
         losses, few = self.history.loss, max(3, len(self.history) // 50)
         first, last = losses.head(few).mean(), losses.tail(few).mean()
         fall = 100 * (1 - last / first)
@@ -50,7 +50,7 @@ class Seen:
         return self.peak_bytes <= parse_size(wanted), f"{in_units(self.peak_bytes)} (wanted at most {wanted})"
 
     def memory_growth_percent(self, wanted: float) -> tuple[bool, str]:
-        """Slope of a straight line through the bytes held after each step; the upper end of its 95% interval counts."""
+        """The upper end of the 95% interval of the slope of bytes held."""
         held = self.held[WARM_UP:]
         if len(held) < 3:
             return False, f"{len(self.held)} steps: expected at least {WARM_UP + 3}"
@@ -92,7 +92,6 @@ class Verdict:
 
 
 def check_expectations(expected: Mapping[str, object]) -> None:
-    """Refuse an unknown expectation, and a value that it cannot have."""
     for name, wanted in expected.items():
         if name not in EXPECTATIONS:
             raise ValueError(f"expect: {name!r} is unknown: expected some of {', '.join(EXPECTATIONS)}")
@@ -109,7 +108,7 @@ def judge(expected: Mapping[str, object], seen: Seen) -> list[Verdict]:
 
 @contextmanager
 def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
-    """Note after each step of an optimizer how many bytes of tensors are held."""
+    """Note how many bytes of tensors are held after each step of an optimizer."""
     held = []
     with track_memory(model) as track:
         noting = register_optimizer_step_post_hook(lambda *_: held.append(track.current))
@@ -120,14 +119,14 @@ def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
 
 
 def gradient_flow(report: StrategyReport, blocks: torch.Tensor) -> pd.DataFrame:
-    """Take two real steps and compare what moved with what a strategy declared trainable; then put the weights back.
+    """Take two steps, compare what moved with what a strategy declared trainable, and put the weights back.
 
     Args:
         blocks: token ids, shape (blocks, tokens).
 
     Returns:
-        A row for each tensor, with columns tensor, declared, trains, for each step norm_1, norm_2 (of the gradient
-        before clipping, NaN where none arrived) and moved_1, moved_2, and fault, which is empty where there is none.
+        A row for each tensor, with columns tensor, declared, trains, norm_1, norm_2 (of each step's gradient before
+        clipping, NaN where none arrived), moved_1, moved_2, and fault, which may be empty.
     """
     # Weight decay would move a weight without a gradient.
     model, state = report.model, TrainingState(report.model, TrainingConfig(weight_decay=0.0), report.groups)

@@ -1,4 +1,4 @@
-"""What all runs of a comparison or a search have in common, and how one of them is carried out and measured."""
+"""What the runs of a comparison or a search have in common, and how one is carried out and measured."""
 
 import datetime
 import math
@@ -36,7 +36,7 @@ from tlkit.training import TrainingResult, total_steps, train
 class Experiment:
     """What decides a run's numbers beside its strategy, rate and seed."""
 
-    options: ComparisonSettings  # as they were given
+    options: ComparisonSettings
     profile: Profile
     model: str
     tokenizer: object
@@ -49,7 +49,7 @@ class Experiment:
 
     @cached_property  # every trial asks; text is hashed for it
     def settings(self) -> dict[str, object]:
-        """Everything that the numbers depend on, in plain values: two runs may be compared where these are equal."""
+        """All that the numbers depend on; runs may be compared where these are equal."""
         options, data = self.options, self.data
         return {
             "task": options.task,
@@ -77,13 +77,8 @@ class Experiment:
     def provenance(self) -> dict[str, object]:
         """The settings, and where, when and with what a run was made."""
         device = self.device()
-        return {
-            "model": self.model,
-            **self.settings,
-            "device": f"{device.kind}: {device.name}",
-            "date": now(),
-            "python": platform.python_version(),
-        }
+        made = {"device": f"{device.kind}: {device.name}", "date": now(), "python": platform.python_version()}
+        return {"model": self.model, **self.settings, **made}
 
     @property
     def config(self) -> TrainingConfig:
@@ -99,7 +94,7 @@ class Experiment:
         return settled_precision(self.options.precision, self.device())
 
     def device(self) -> Device | VirtualDevice:
-        """Where a run takes place; a virtual card is a new one each time."""
+        """Where a run takes place; a new one if it is a virtual card."""
         return virtual_device(memory=self.options.device_memory) if self.options.device_memory else probe()
 
     def score(
@@ -119,7 +114,7 @@ class Experiment:
         log: FallbackLog | None = None,
         progress: Job = SILENT,
     ) -> tuple[dict[str, float], dict[str, list]]:
-        """Figures of a model on a split of the documents; and by column the nats and tokens of each document."""
+        """Figures of a model on a split; and by column the nats and tokens of each document."""
         task, classes = self.data.task, self.data.classes
         documents, general = getattr(self.data.used, split), getattr(self.general, split)
 
@@ -149,7 +144,7 @@ def now() -> str:
 
 
 def load_experiment(model: str | None, profile: Profile, options: ComparisonSettings) -> tuple[Experiment, LoadedModel]:
-    """Load model and texts once, and settle what was left open; the model is untouched, on the host."""
+    """Load model and texts, and settle what was left open; the model is untouched, on the host."""
     data = load_documents(options, profile, model)
     task, base = data.task, load_model(model, classes=data.class_count)
     if hasattr(base.model, "peft_config"):
@@ -182,10 +177,10 @@ def load_experiment(model: str | None, profile: Profile, options: ComparisonSett
 def allowed(
     strategies: Iterable[str], config: PretrainedConfig, classes: int | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Say which strategies a model's architecture allows, without its weights, and why not the others.
+    """Say which strategies a model's architecture allows, and why not the others.
 
     Args:
-        strategies: names, each of which has to be possible, or "classic", "peft" or "all", of which some need not be.
+        strategies: names, which have to be possible, or "classic", "peft" or "all", of which some need not be.
     """
     possible, reasons, named = [], {}, set(strategies)
     for strategy in strategies_named(strategies):
@@ -213,7 +208,7 @@ def run_strategy(
 
     Args:
         strategy: one of `STRATEGIES`, or `CONTROL` for full training of random weights.
-        log: notes what was tried where memory ran out, in an experiment with fallback.
+        log: takes the attempts of an experiment with fallback.
     """
     blocks, options, precision = experiment.blocks, experiment.options, experiment.precision
     fresh = load_model(

@@ -1,4 +1,4 @@
-"""A folder of finished runs: a file each, written when the run ends."""
+"""A folder of finished runs, a file each."""
 
 import json
 import time
@@ -17,23 +17,23 @@ PAUSE = 1.0  # seconds, until runs of other processes are looked for again
 
 @dataclass(frozen=True)
 class FinishedRuns:
-    """The folder `runs` below an output folder, and what alone lets its outcomes be used again."""
+    """The folder `runs` below an output folder; its outcomes are used again for equal settings and strategies."""
 
     output: Path
-    settings: dict[str, object]  # of all runs
-    texts: dict[str, str | None] = field(default_factory=dict)  # of a reader's own strategies the SHA-256
+    settings: dict[str, object]
+    texts: dict[str, str | None] = field(default_factory=dict)  # SHA-256 of strategies that are not tlkit's
 
     @property
     def folder(self) -> Path:
         return self.output / "runs"
 
     def read(self) -> dict[str, dict]:
-        """Find the outcomes that are here already; ValueError for those of other settings or strategies."""
+        """The outcomes that are here; ValueError for those of other settings or strategies."""
         outcomes, other = {}, "name another output folder"
         for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
-                name, before, outcome = content["run"], dict(content["settings"]), dict(content["outcome"])
+                before, outcome = dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it") from None
             text, strategy = before.pop("strategy_sha256", None), outcome.get("strategy")
@@ -43,12 +43,12 @@ class FinishedRuns:
                 raise ValueError(f"{path}: {'; '.join(differences)}: {other}")
             if strategy in self.texts and text != self.texts[strategy]:
                 raise ValueError(f"{path}: the text of {strategy!r} was another: {other}")
-            outcomes[name] = outcome
+            outcomes[path.stem] = outcome
         return outcomes
 
     @contextmanager
     def claimed(self, name: str) -> Iterator[bool]:
-        """Whether a run is this process' to carry out; the operating system ends the claim with the process."""
+        """Whether a run is this process' to carry out; a claim ends with its process."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with ExitStack() as stack:
             try:
@@ -59,24 +59,23 @@ class FinishedRuns:
             yield ours
 
     def keep(self, name: str, outcome: dict) -> None:
-        """Write the outcome of a run that has ended; one that failed is to be tried again."""
+        """Write the outcome of a run, unless it failed and is to be tried again."""
         if outcome.get("failure") or outcome.get("error"):
             return
         digest = self.texts.get(outcome.get("strategy"))
         settings = self.settings | ({"strategy_sha256": digest} if digest else {})
-        text = json.dumps({"run": name, "settings": settings, "outcome": outcome}, indent=1)
+        text = json.dumps({"settings": settings, "outcome": outcome}, indent=1)
         write_text_atomically(self.folder / f"{name}.json", text)
 
 
 def run_all(runs: dict[str, Callable[[Job], dict]], job: Job, kept: FinishedRuns | None = None) -> dict[str, dict]:
-    """Carry out runs one after the other, all but those that are finished.
+    """Carry out all runs that are not finished, one after the other.
 
-    Several processes, also of several machines, may share one folder: each takes the next run that nobody has begun,
-    and waits at the end for those that others have.
+    Processes, also of several machines, may share one folder: each takes the next run that nobody has begun, and waits
+    at the end for those of others.
 
     Args:
-        runs: by name; each reports its steps to the part it is given, and returns values that JSON can hold.
-        kept: where outcomes are found, and kept as soon as a run ends.
+        runs: by name; each returns values that JSON can hold.
     """
     outcomes: dict[str, dict] = {}
     while True:

@@ -1,4 +1,4 @@
-"""The learning rate of each strategy: recorded for a model, or searched for in short runs on validation text."""
+"""The learning rate of each strategy: recorded for a model, or searched for on validation text."""
 
 import math
 import sys
@@ -18,7 +18,7 @@ from tlkit.options import checked
 from tlkit.settings import DATA, TrainingConfig
 from tlkit.strategies import STRATEGIES
 
-# A rate is tuned for these; how much of the corpus is read, and how often, is only said.
+# A rate is tuned for these; that another profile reads more of the corpus is only said.
 TUNED_FOR = {
     "weights_sha256": "the weights of {model}",
     "corpus_sha256": "corpus {corpus}",
@@ -26,18 +26,16 @@ TUNED_FOR = {
     "batch_size": "batches of {batch_size}",
 }
 COARSE = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1)  # where every search begins
-BUDGET = 8  # rates tried for each strategy: none is better for having been searched longer
+BUDGET = 8  # rates tried for each strategy, the same for all
 SHORT_STEPS = 60  # at most, of a run of the search
 
 
 @dataclass(frozen=True)
 class LearningRate:
-    """A rate and where it came from."""
-
     value: float  # per optimizer step, the highest after the warm-up
     source: str
-    tuned: bool  # whether it was found between worse ones, for runs like these
-    runs: int = 0  # that were spent on finding it
+    tuned: bool  # found between worse ones, for runs like these
+    runs: int = 0  # that found it
 
 
 def best_rates(record: pd.DataFrame, origin: str = "swept") -> tuple[dict[str, LearningRate], dict[str, str]]:
@@ -46,8 +44,7 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> tuple[dict[str, L
     A rate at the edge of those tried is not tuned, for a better one may lie outside.
 
     Args:
-        record: of a search, a row for each run.
-        origin: begins each source, such as "recorded".
+        record: a row for each run of a search.
     """
     profile, date = record.profile.iloc[0], str(record.date.max())[: len("2026-11-22")]
     rates, reasons, source = {}, {}, f"{origin} for {record.model.iloc[0]} ({profile} profile, {date})"
@@ -66,14 +63,14 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> tuple[dict[str, L
 
 
 def recorded_rates(model: str, task: str = "text") -> pd.DataFrame | None:
-    """Read the search that is recorded for a preset, also by its hub id (in data/sweeps); None where there is none."""
+    """Read what data/sweeps has for a preset, also by its hub id."""
     preset = next((name for name, entry in PRESETS.items() if model in (name, entry.source)), None)
     path = DATA / "sweeps" / str(preset) / ("" if task == "text" else task) / "rates.csv"
     return pd.read_csv(path) if path.is_file() else None
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
-    """The recorded learning rate of one strategy on one model; that of others would be a guess."""
+    """The learning rate that is recorded for a strategy on a model."""
     if optimizer != "adamw":
         raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
     model = chosen_model(model)
@@ -81,7 +78,7 @@ def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: st
     if record is None:
         raise ValueError(
             f"no learning rates are recorded for {model}: give one (for full often 1e-5 to 1e-4, for lora ten times "
-            f"that), or let `python -m tlkit compare --model {model}` search for them"
+            f"that), or search with `python -m tlkit compare --model {model}`"
         )
     rates, reasons = best_rates(record, "recorded")
     if strategy not in rates:
@@ -94,8 +91,8 @@ def learning_rates_for(
 ) -> dict[str, LearningRate]:
     """Find the learning rates that are known before any run: those given, then those recorded for the model.
 
-    Those given never count as tuned, and those of a record only where `TUNED_FOR` is the same; the source says what
-    differs from `settings`, an experiment's.
+    A given one is not tuned; a recorded one only where `TUNED_FOR` is as in `settings`, and its source says what is
+    not.
     """
     rates, record = {}, recorded_rates(model, settings["task"])
     if record is not None:
@@ -112,7 +109,6 @@ def learning_rates_for(
 
 
 def checked_rates(given: Mapping[str, object]) -> dict[str, float]:
-    """Learning rates by strategy, as a command line or a caller has given them."""
     if unknown := [name for name in given if name not in (*STRATEGIES, CONTROL)]:
         raise ValueError(f"learning rate of {unknown[0]!r}: expected one of {', '.join([*STRATEGIES, CONTROL])}")
     setting = TrainingConfig.__dataclass_fields__["learning_rate"]
@@ -122,7 +118,7 @@ def checked_rates(given: Mapping[str, object]) -> dict[str, float]:
 def find_rates(
     experiment: Experiment, strategies: list[str], kept: FinishedRuns | None = None, progress: bool = False
 ) -> tuple[dict[str, LearningRate], dict[str, str]]:
-    """A rate for each strategy, from a short search where none is known; and why a strategy has none."""
+    """A rate for each strategy, searched for where none is known; and why a strategy has none."""
     rates, options = {}, experiment.options
     if not options.tune:
         rates = learning_rates_for(experiment.model, strategies, experiment.settings, options.learning_rates)
@@ -157,7 +153,7 @@ def tune(
 
     Args:
         config: of each run, but for its rate and seed.
-        kept: where finished runs are kept and found again; the record is written there as `rates.csv`.
+        kept: where finished runs are found again, and `rates.csv` is written.
     """
     record = pd.DataFrame(columns=["strategy", "learning_rate", "validation_perplexity", "error"])
     with Job(len(strategies) * BUDGET * seeds, shown=progress) as job:
@@ -175,7 +171,7 @@ def tune(
                 break
             record = pd.DataFrame([*record.to_dict("records"), *run_all(trials, job, kept).values()])
     if kept:
-        with kept.claimed("rates") as ours:  # of several processes that have the same record, one writes it
+        with kept.claimed("rates") as ours:  # one of several processes writes it
             if ours:
                 write_atomically(kept.output / "rates.csv", partial(record.to_csv, index=False))
     return record
@@ -184,10 +180,10 @@ def tune(
 def next_rate(scores: Mapping[float, float]) -> float | None:
     """Say which rate to try next: first one a decade, then closer around the best; None where `BUDGET` is spent.
 
-    The answer depends on the scores alone, so a search that was stopped goes on as if it had not been.
+    It depends on the scores alone, so a search that was stopped goes on as if it had not been.
 
     Args:
-        scores: the mean validation perplexity of each rate tried so far, infinite where training diverged.
+        scores: the mean validation perplexity of each rate tried, infinite where training diverged.
     """
     missing = [rate for rate in COARSE if rate not in scores]
     if missing and set(scores) <= set(COARSE):
@@ -210,10 +206,7 @@ def next_rate(scores: Mapping[float, float]) -> float | None:
 def run_trial(
     experiment: Experiment, strategy: str, config: TrainingConfig, progress: Job = SILENT
 ) -> dict[str, object]:
-    """Train by a strategy and score it on validation texts, as a row of a record.
-
-    A run that diverges scores infinity, and one that cannot run says why in `error`.
-    """
+    """Train and score on validation texts; a run that diverges scores infinity, one that fails says why in `error`."""
     scores = dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), math.inf)
     error = None
     try:

@@ -1,8 +1,7 @@
 """Which strategy is ahead: every pair compared with an interval, and ranks only where they are earned.
 
-A bootstrap over documents and seeds is the usual tool, but three seeds can be drawn in only ten different ways, and
-their resampled variance is a third too small. Student's t accounts for three values.
-`tests/benchmarks/identical_strategies.csv` records how often each method errs.
+A bootstrap is the usual tool, but the resampled variance of three seeds is a third too small; Student's t accounts for
+three values. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
 from itertools import combinations
@@ -23,18 +22,17 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     The logarithm of the ratio of two perplexities is the difference of their nats per token, averaged over seeds. Its
     standard error has two parts, from documents and from seeds. Each is multiplied by its own quantile of Student's t,
     and the half-width of the interval is the root of the sum of their squares, which covers at least as often as it
-    says. By Bonferroni at most one table in twenty has any interval that misses. With one seed, fewer than five
-    documents, or a score that is not finite, there is no interval.
+    says. With one seed, fewer than five documents, or a score that is not finite, there is no interval.
 
     Args:
         scores: a row for each strategy, seed and document, with columns strategy, seed, document, nats, tokens. All
             runs have the same documents; a pair is compared on the seeds that both have. Leave out what is trained in
-            another way, such as a control: the seeds of all strategies together say how much a seed matters.
+            another way, such as a control: all strategies together say how much a seed matters.
 
     Returns:
         A row for each pair, with columns first, second; difference, the perplexity of the first minus that of the
-        second, each a geometric mean over seeds; low and high, its interval, at 95% for all pairs together, NaN where
-        there is none; separated, whether the interval excludes zero.
+        second, each a geometric mean over seeds; low and high, its interval, by Bonferroni at 95% for all pairs
+        together, NaN where there is none; separated, whether the interval excludes zero.
 
     Source:
         Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the
@@ -60,12 +58,7 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 
 
 def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
-    """Rank each strategy, 1 the lowest perplexity, as far as the pairs that are separated allow.
-
-    Returns:
-        By name "3" where it is separated from all others, "tied 2-4" where these ranks are left open, and "" where
-        it has no interval.
-    """
+    """Rank strategies, 1 the lowest perplexity: "3", "tied 2-4" where pairs are not separated, "" without interval."""
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
     compared = len(set(pairs["first"]) | set(pairs["second"]))
     ranks = {}
@@ -81,7 +74,7 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
 def _difference(
     nats: np.ndarray, present: np.ndarray, tokens: np.ndarray, pair: list[int]
 ) -> tuple[float, float, tuple[Source, ...]]:
-    """The logarithms of two perplexities' geometric mean and of their ratio, and what makes the ratio uncertain."""
+    """Logarithms of two perplexities' geometric mean and of their ratio, and what makes the ratio uncertain."""
     seeds = present[pair].all(axis=0)
     nats, total = nats[:, :, seeds], tokens.sum()
     per_token = nats.sum(axis=0) / total if total else np.full(nats.shape[1:], np.nan)
@@ -109,7 +102,7 @@ def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Sour
     own, whichever is larger, with the degrees of freedom of Box (1954) and Greenhouse and Geisser (1959).
 
     Args:
-        per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed; at least two seeds.
+        per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed.
         pair: places of the two strategies.
     """
     seeds = per_token.shape[1]
@@ -123,11 +116,11 @@ def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Sour
 
 
 def _by_run(scores: pd.DataFrame) -> tuple[list[str], np.ndarray, np.ndarray, np.ndarray]:
-    """Scores as arrays, once it is sure that all runs have been measured on the same documents.
+    """Scores as arrays, of runs that were measured on the same documents.
 
     Returns:
-        The strategies; their nats, shape (documents, strategies, seeds); which of strategies and seeds there are,
-        shape (strategies, seeds); and the tokens of each document.
+        The strategies; their nats, shape (documents, strategies, seeds); which runs there are, shape (strategies,
+        seeds); and the tokens of each document.
     """
     names, seeds, documents = (scores[column].unique().tolist() for column in ("strategy", "seed", "document"))
     every = pd.MultiIndex.from_product([documents, names, seeds])

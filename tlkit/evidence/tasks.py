@@ -1,7 +1,4 @@
-"""What a model is adapted to: going on with texts, answering questions, or telling classes of texts apart.
-
-A task says how documents become what is trained on, how a model is scored on documents, and what else is measured.
-"""
+"""What a model is adapted to: texts, answers or classes, and how documents of each are trained on and scored."""
 
 import json
 import math
@@ -25,33 +22,33 @@ from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
 
 LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
-NEW_TOKENS = 96  # most that an answer may have; one in a hundred of the bundled ones is longer
+NEW_TOKENS = 96  # of an answer; one in a hundred of the bundled ones is longer
 Documents = Sequence[object]
 Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
 Window = dict[str, int]  # `context`, `stride` and perhaps `batch_size`
 
 
 class Task:
-    """How one kind of documents is trained on and scored: here running text; others differ in what they define anew."""
+    """How documents are trained on and scored, here running text."""
 
     name = "text"
-    in_chat = False  # whether a model is asked in its chat template, and used with it
-    row = 128  # tokens of a row in training, or fewer if the model reads fewer
-    context = WINDOW  # tokens of a window in scoring, likewise
-    strategies = ("classic",)  # that are compared where none are named
+    in_chat = False  # whether a model is asked in its chat template
+    row = 128  # tokens in training, or fewer if the model reads fewer
+    context = WINDOW  # likewise in scoring
+    strategies = ("classic",)  # that are compared by default
 
     def load(self, settings: DataSettings) -> Corpus:
         return load_corpus(settings.corpus, **_reading(settings, "text_column"))
 
     def general(self) -> Corpus:
-        """Documents by which forgetting is seen; none where only the trained model has the task."""
+        """Documents by which forgetting is seen; none where the untrained model lacks the task."""
         return load_corpus("general")
 
     def classes(self, corpus: Corpus) -> Classes:
         return None
 
     def batch(self, documents: Documents, tokenizer, length: int, classes: Classes) -> Batch:
-        """What is trained on, in rows of at most `length` tokens."""
+        """Rows of at most `length` tokens."""
         return pack(documents, tokenizer, length)
 
     def longer(self, documents: Documents, tokenizer, row: int) -> int:
@@ -59,7 +56,7 @@ class Task:
         return 0
 
     def window(self, model: torch.nn.Module, context: int | None, stride: int | None) -> Window:
-        """The window of `score`: as asked for, else as long as the task and the model allow."""
+        """The window of `score`: as given, else as long as the task and the model allow."""
         context = context or min(self.context, longest_input(model) or self.context)
         return {"context": context, "stride": stride or context}
 
@@ -69,12 +66,12 @@ class Task:
         return perplexity(model, tokenizer, documents, progress=progress, **window)
 
     def measure(self, model, tokenizer, documents: Documents, classes: Classes, progress: Job) -> dict[str, float]:
-        """Further figures of a model."""
+        """Figures beside the score."""
         return {}
 
 
 class AnswerTask(Task):
-    """Conversations, of which the answers are learned, or everything; scored are the answers."""
+    """Conversations, of which answers or everything is learned, and answers are scored."""
 
     in_chat = True
     row = context = LONGEST_ROW
@@ -100,7 +97,6 @@ class AnswerTask(Task):
 
 
 def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers") -> Examples:
-    """Conversations as examples; those that are too long are left out, with a warning."""
     kept, long = short_enough(documents, tokenizer, length)
     if long:
         warnings.warn(
@@ -114,8 +110,6 @@ def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers
 
 
 class ClassTask(Task):
-    """Texts with labels, for a classifier."""
-
     name = "classify"
     row = context = LONGEST_ROW
     strategies = ("linear_probe", "classic")
@@ -154,7 +148,7 @@ TASKS: dict[str, Task] = {
 
 
 def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
-    """How the rows of a file are read; a column that the task does not read is refused."""
+    """Options of reading; a column that the task does not read is refused."""
     named = {name: getattr(settings, name) for name in ("text_column", "label_column") if getattr(settings, name)}
     if unused := [name for name in named if name not in columns]:
         raise ValueError(f"--{unused[0].replace('_', '-')} {named[unused[0]]}: this task reads no such column")
@@ -163,8 +157,6 @@ def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class TaskData:
-    """The documents of a task: all of a corpus, and what of it is used."""
-
     task: Task
     whole: Corpus
     used: Corpus
@@ -175,7 +167,7 @@ class TaskData:
         return None if self.classes is None else len(self.classes)
 
     def notes(self, tokenizer, row: int) -> dict[str, object]:
-        """What is kept with a score: what became of the documents, and what opens each that is running text."""
+        """What became of the documents, and what opens each of running text."""
         whole, used = self.whole, {split: len(getattr(self.used, split)) for split in SPLITS}
         there = sum(len(getattr(whole, split)) for split in SPLITS)
         long = f"of these longer than {row} tokens and {'left out' if self.task.in_chat else 'cut'}"
@@ -194,17 +186,17 @@ class TaskData:
 
 
 class Account(dict):
-    """How many documents were found, left out and why, and used, by name; as text one line."""
+    """How many documents were found, used, and left out for which reason."""
 
     def __str__(self) -> str:
         return ", ".join(f"{count:,} {what}" for what, count in self.items() if count)
 
 
 def load_documents(settings: DataSettings, profile: Profile, model: str | None = None) -> TaskData:
-    """Read a task's corpus, of which a limit, or for a bundled one the profile, says how much is used.
+    """Read a task's corpus, and use as much as a limit allows, or for a bundled one the profile.
 
     Args:
-        model: its own order of classes goes before that of the texts.
+        model: its order of classes goes before that of the texts.
     """
     task = TASKS[settings.task]
     whole = used = task.load(settings)
@@ -216,7 +208,7 @@ def load_documents(settings: DataSettings, profile: Profile, model: str | None =
 
 
 def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[float, float, float]:
-    """The mean over classes of the share of its texts that are put into it, and its 95% interval over texts.
+    """The mean over classes of the share that is predicted right, and its 95% interval over texts.
 
     Args:
         predicted: classes, shape (texts,), as are the labels.
@@ -229,10 +221,10 @@ def balanced_accuracy(predicted: torch.Tensor, labels: torch.Tensor) -> tuple[fl
 
 
 def answer(model, tokenizer, conversations: Sequence[Conversation]) -> pd.DataFrame:
-    """Let a model answer the last question of each conversation, in its chat template, always by the likeliest token.
+    """Let a model answer the last question of each conversation, by the likeliest tokens.
 
     Returns:
-        A row for each: reference (the answer that was left out), and answer.
+        A row for each: reference (the conversation's own answer), and answer.
     """
     prompts = [prompt_of(asked.question, tokenizer) for asked in conversations]
     room = (longest_input(model) or math.inf) - max(map(len, prompts))
@@ -245,11 +237,11 @@ def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, 
     """How many answers are right to the letter.
 
     Args:
-        fields: where given, answers are JSON objects, and right if each of these fields has the reference's value.
+        fields: of JSON objects; an answer is right if each has the reference's value.
 
     Returns:
         The share `exact`, with its 95% Wilson interval (`exact_low`, `exact_high`); with fields also the share of
-        answers that are `valid` objects, and that of each field.
+        `valid` objects, and that of each field.
     """
     table = pd.DataFrame([_matches(row.answer, row.reference, fields) for row in answers.itertuples()])
     interval = binomtest(int(table.exact.sum()), len(table)).proportion_ci(method="wilson")
@@ -257,7 +249,7 @@ def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, 
 
 
 def refuse_references(conversations: Iterable[Conversation], fields: Sequence[str]) -> None:
-    """Refuse conversations whose own answers lack a field that is to be compared."""
+    """Refuse conversations whose own answers lack a field."""
     for asked in conversations:
         if missing := [field for field in fields if field not in _object(asked.answer)]:
             raise ValueError(f"conversation {asked.id!r}: its answer is no JSON object with {missing[0]!r}")

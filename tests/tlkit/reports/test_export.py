@@ -35,7 +35,7 @@ def planted_comparison(effects, model="planted", impossible=None):
     runs, documents = pd.DataFrame(runs), pd.concat(documents)
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
     rates = {name: LearningRate(1e-3, "planted", True, 8) for name in (*effects, CONTROL)}
-    table = summary(runs, pairs, rates, "full", impossible).assign(against="full")
+    table = summary(runs, pairs, rates, "full", impossible or {}).assign(against="full")
     made = {"model": model, "corpus": "rust", "profile": "test", "seeds": 3, "date": "2026-11-23 05:00 UTC"}
     made |= {"command": "python -m tlkit compare"}
     return Comparison(table, runs, documents, pairs, pd.DataFrame(), {}, made)
