@@ -24,7 +24,7 @@ TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
 
 @dataclass(frozen=True)
 class Corpus:
-    """Documents in three splits: texts, or objects whose `str` is one (a conversation, a text with its class)."""
+    """Documents in three splits: texts, or objects whose `str` is one (conversations, texts with classes)."""
 
     name: str  # a bundled corpus, or a path
     train: tuple[str, ...]
@@ -83,7 +83,7 @@ def load_corpus(
 
 
 def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
-    """The documents that `read` makes of a file or folder, repeats left out, split as `load_corpus` says."""
+    """What `read` makes of a file or folder, repeats left out, split as `load_corpus` says."""
     there = sorted(path.iterdir()) if path.is_dir() else ()
     files = {file.stem: file for file in there if file.stem in SPLITS and file.suffix.lower() in ROW_FILES}
     if "train" in files:
@@ -93,8 +93,7 @@ def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
         return Corpus(str(path), *map(tuple, splits), duplicates=sum(repeats), empty=sum(empty))
     unique, repeats, empty = _without_repeats(read(path))
     if len(unique) < 10:
-        also = f", beside {repeats} that repeat them" if repeats else ""
-        raise ValueError(f"{path}: {len(unique)} documents{also}; at least 10 are needed")
+        raise ValueError(f"{path}: {len(unique)} documents, beside {repeats} that repeat them; at least 10 are needed")
     random.Random(0).shuffle(unique)
     tenth = len(unique) // 10
     splits = unique[2 * tenth :], unique[:tenth], unique[tenth : 2 * tenth]
@@ -102,7 +101,7 @@ def read_corpus(path: Path, read: Callable[[Path], Iterable]) -> Corpus:
 
 
 def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
-    """Of documents with the same words the first; how many repeats there are, and how many without a word."""
+    """Of documents with the same words the first; the number of repeats, and of those without a word."""
     documents, kept = list(documents), {}
     for document in documents:
         kept.setdefault(single_spaced(str(document)), document)
@@ -112,7 +111,7 @@ def _without_repeats(documents: Iterable) -> tuple[list, int, int]:
 
 
 def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
-    """Join documents as `token_stream` does, and cut the stream into blocks; a tail that fills none is left out.
+    """Cut the `token_stream` of documents into blocks; a tail that fills none is left out.
 
     Returns:
         Token ids, shape (blocks, block_size).
@@ -126,7 +125,7 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 
 
 def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    """Documents in one row of tokens, each behind those that open it, and the number of each token's document."""
+    """Documents in one row of tokens, each behind its opening, and the number of each token's document."""
     if isinstance(texts, str):
         raise ValueError("one string was given: expected a list of documents")
     opening = document_opening(tokenizer)
@@ -152,7 +151,7 @@ def document_opening(tokenizer) -> list[int]:
 
 
 def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
-    """Refuse texts, given with their names, in which the tokenizer would read a special token, such as an end."""
+    """Refuse texts, given with names, in which the tokenizer would read a special token, such as an end."""
     # One that stands for unknown words alone is allowed: published corpora contain it.
     only_unknown = {tokenizer.unk_token} - {tokenizer.eos_token, tokenizer.bos_token, tokenizer.pad_token}
     special = [token for token in tokenizer.all_special_tokens if token not in only_unknown]
@@ -162,7 +161,7 @@ def refuse_special_tokens(texts: Iterable[tuple[str, str]], tokenizer) -> None:
 
 
 def _read(path: Path, text_column: str, ignore_keys: Collection[str]) -> Iterator[str]:
-    # Other files of a folder, such as a settings.json, are often none of its texts.
+    # A folder's other files, such as settings.json, are often no texts.
     kinds, files = (IN_FOLDERS, _files_below(path)) if path.is_dir() else (TEXT_FILES, [path])
     read = [file for file in files if file.suffix.lower() in kinds]
     if not read:
@@ -196,7 +195,7 @@ def single_spaced(text: str) -> str:
 
 
 def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = ()) -> Iterator[tuple[str, dict]]:
-    """Where each row of a file is, such as "notes.csv, row 3", and its keys that are used; others are refused."""
+    """Where each row is, such as "notes.csv, row 3", and its keys that are used; others are refused."""
     if path.suffix.lower() not in ROW_FILES:
         raise ValueError(f"{path}: expected a file of rows: {', '.join(ROW_FILES)}")
     for where, row in _rows(path):
@@ -217,7 +216,7 @@ def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_key
 def _parsed(where: str, text: str) -> object:
     try:
         value = json.loads(text)
-        json.dumps(value, ensure_ascii=False).encode()  # half a character, which JSON can escape, is no text
+        json.dumps(value, ensure_ascii=False).encode()  # JSON can escape half a character
         return value
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{where}: not JSON ({error})") from None

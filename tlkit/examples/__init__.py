@@ -1,4 +1,4 @@
-"""What a training step learns from where not every token counts: one text in each row."""
+"""Examples, of which not every token counts: one text in each row."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.utils.rnn import pad_sequence
 
-IGNORED = -100  # the label of a token that nothing is learned from; what torch's cross entropy leaves out
+IGNORED = -100  # the label that torch's cross entropy leaves out
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def padding_token(tokenizer) -> int:
 
 
 def labels_in(batch: Batch) -> int:
-    """How many losses a batch has: one for each class, or each token that counts and has others before it."""
+    """How many losses a batch has: one for each class, or token that counts and has others before it."""
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
     if batch.classifies:
@@ -81,7 +81,7 @@ def tensors_in(batch: Batch) -> list[torch.Tensor]:
 
 
 def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
-    """What a model is called with: a causal one does not see the padding behind a text, a classifier may."""
+    """For a model's call: a causal one does not see the padding behind a text, a classifier may."""
     mask = {"attention_mask": examples.mask.long()} if examples.classifies else {}
     return {"input_ids": examples.tokens, **mask}
 

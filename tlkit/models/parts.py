@@ -1,4 +1,4 @@
-"""What a transformers model is made of, with or without an adapter of peft, and a look at it."""
+"""What a transformers model is made of, with or without an adapter of peft."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def classifies(model: nn.Module) -> bool:
 
 
 def class_head(model: nn.Module) -> list[nn.Parameter]:
-    """The weights of a classifier that no pretraining has made, peft's copy of them included; else none."""
+    """Of a classifier, the weights that no pretraining has made, peft's copy of them included."""
     base = base_model(model)
     if not classifies(model):
         return []
@@ -30,9 +30,9 @@ def class_head(model: nn.Module) -> list[nn.Parameter]:
 
 
 def find_blocks(model: nn.Module) -> nn.ModuleList:
-    """Find the transformer blocks: the ModuleList of the decoder that is as long as the configuration says."""
+    """The transformer blocks: the ModuleList of the decoder that is as long as the configuration says."""
     config = model.config.get_text_config(decoder=True)
-    # Where both are there, the general name stands for the encoder's.
+    # Where both are there, the second is the encoder's.
     depth = getattr(config, "decoder_layers", None) or getattr(config, "num_hidden_layers", None)
     decoder = model.get_decoder() if hasattr(model, "get_decoder") else None
     places = [decoder] if decoder is not None else []
@@ -63,7 +63,7 @@ class ParameterGroup(NamedTuple):
 
 
 def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[dict]:
-    """What is trainable, as groups of an optimizer ("params", "rate", "begins"); weights in no group come first."""
+    """What is trainable, as groups of an optimizer: "params", "rate", "begins". Weights in no group come first."""
     trainable = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
     named = Counter(name for group in groups for name in group.names)
     if wrong := [name for name, count in named.items() if count > 1 or name not in trainable]:
@@ -82,12 +82,12 @@ def is_norm(module: nn.Module) -> bool:
     kind = type(module).__name__
     if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith(("RMSNorm", "LayerNorm")):
         return True
-    # Such as MambaRMSNormGated; a module with parts of its own only has a norm among them.
+    # Such as MambaRMSNormGated; a module with parts only has a norm among them.
     return ("RMSNorm" in kind or "LayerNorm" in kind) and not any(module.children())
 
 
 def longest_input(model: nn.Module) -> int | None:
-    """The most tokens that a model reads at once, by its configuration; None without a limit (ALiBi, recurrence)."""
+    """The most tokens that a model reads at once; None without a limit (ALiBi, recurrence)."""
     base = base_model(model)
     config = base.config.get_text_config()
     if getattr(config, "alibi", False) or hasattr(base.base_model, "build_alibi_tensor"):
@@ -105,7 +105,7 @@ def longest_input(model: nn.Module) -> int | None:
 
 @contextmanager
 def mode(model: nn.Module, training: bool) -> Iterator[None]:
-    """Inside, the model is in training or evaluation mode; afterwards each module is as it was."""
+    """Inside, training or evaluation mode; afterwards each module is as it was."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(training)
     try:
@@ -131,14 +131,14 @@ def largest_change(before: torch.Tensor, after: torch.Tensor) -> float:
 
 
 def rounding(model: nn.Module) -> float:
-    """The largest change of a logit that another order of sums explains, in standard deviations of all."""
+    """The `largest_change` that another order of sums explains."""
     # A hundred times what mixtures of experts show in fp32; in half precision, half of its digits.
     precision = torch.finfo(model.dtype).eps
     return 1e-4 if precision < 1e-4 else precision**0.5
 
 
 def adapter_names(model: nn.Module) -> frozenset[str]:
-    """The names of the parameters that peft has added: all that is beside the modules it wraps."""
+    """The parameters that peft has added: all that is beside the modules it wraps."""
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
         if (wrapped := original_module_of(module)) is not None:
@@ -147,19 +147,19 @@ def adapter_names(model: nn.Module) -> frozenset[str]:
 
 
 def original_module_of(module: nn.Module) -> nn.Module | None:
-    """The model's own module that a module of peft stands in for; None for one that is no adapter's."""
+    """What a module of peft stands in for; None for one that is no adapter's."""
     # peft's two ways: a layer in `base_layer` with weights beside it, or a copy trained in the place of a module.
-    # By attribute, torch would write an error message for every other module, which are nearly all.
+    # By attribute, torch would write an error message for nearly every module.
     return module._modules.get("base_layer") or module._modules.get("original_module")
 
 
 def in_four_bits(model: nn.Module) -> bool:
-    """Whether the base model has 4-bit layers: by `quantize_linear_layers`, or as it was published."""
+    """By `quantize_linear_layers`, or as the base model was published."""
     return getattr(base_model(model), "is_loaded_in_4bit", False)
 
 
 def learns_prompt(model: nn.Module) -> bool:
-    """Whether an adapter puts vectors of its own before whatever the model reads."""
+    """Whether an adapter puts vectors of its own before what the model reads."""
     return any(config.is_prompt_learning for config in getattr(model, "peft_config", {}).values())
 
 

@@ -28,13 +28,13 @@ class PrefixCache:
     rows_computed: int = 0  # sequences whose states were computed and kept
     rows_reused: int = 0  # sequences passed over
     _states: dict[tuple, torch.Tensor] = field(default_factory=dict, repr=False)
-    # Of the pass that is going on: its sequences (none: not kept), and what stands in for the blocks (None: nothing).
+    # Of the present pass: its sequences (none: not kept), and what stands in for the blocks (None: nothing).
     _rows: list[tuple] = field(default_factory=list, repr=False)
     _stand_in: torch.Tensor | None = field(default=None, repr=False)
     _empty: tuple[None, ...] | None = field(default=None, repr=False)  # what a block gives back behind hidden states
 
     def begin(self, _, args: tuple, kwargs: dict) -> None:
-        """Look up the tokens of a pass of the decoder, before its blocks are asked."""
+        """Look up the tokens of a pass, before the decoder's blocks are asked."""
         tokens = kwargs.get("input_ids", args[0] if args else None)
         self._rows, self._stand_in = [], None
         if not _is_plain(tokens, args[1:], kwargs):
@@ -63,7 +63,7 @@ class PrefixCache:
 
 @contextmanager
 def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
-    """Inside, the frozen blocks below the lowest trainable one see no batch twice; the losses stay what they were.
+    """Inside, the blocks below the lowest trainable one see no batch twice; the losses stay what they were.
 
     Generation, padded batches and other unusual inputs are computed as ever. The model has its strategy applied, is on
     one device, and keeps its frozen weights. Where there is nothing to keep, NoFrozenPrefix is raised.
@@ -118,7 +118,7 @@ def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torch.Tensor) -> None:
-    """Inside the cache: the first pass here computes all states, and the second takes what the first has kept."""
+    """The first pass here computes all states, and the second takes what the first has kept."""
     more = f"the lower blocks of {type(base).__name__} hand on more than hidden states"
     try:
         with evaluation_mode(base):
@@ -134,7 +134,7 @@ def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torc
 
 
 def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:
-    """Whether there are tokens alone: a mask, other positions or earlier keys would change what comes out."""
+    """Whether there are tokens alone: masks, other positions or earlier keys change what comes out."""
     given = [*others, *(value for name, value in kwargs.items() if name not in NEUTRAL)]
     return (
         type(tokens) is torch.Tensor

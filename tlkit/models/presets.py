@@ -1,4 +1,4 @@
-"""Where models are: presets, folders, the hub, this machine's cache, and what an adapter names as its base."""
+"""Where models are: presets, folders, the hub, this machine's cache, and the base that an adapter names."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from tlkit.settings import DATA
 
 BUNDLED = DATA / "tiny-qwen2"
-# Weights without pickle, and the small files beside them; other formats lie in subfolders of a repository.
+# Weights without pickle, and the small files beside them; other formats lie in subfolders.
 WANTED = {
     "allow_patterns": ["*.safetensors", "*.json", "*.txt", "*.model", "*.jinja"],
     "ignore_patterns": ["*/*", "consolidated*"],
@@ -30,7 +30,7 @@ class Package:
     distribution: str
     version: str
     sha256: str
-    about: str  # what was done to the weights before they were published there
+    about: str  # what was done to the weights
 
     def __str__(self) -> str:
         return f"{self.distribution} {self.version}"
@@ -38,7 +38,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Preset:
-    """A known model, with its architecture, so that counting needs no weights."""
+    """A known model; its architecture is here, so that counting needs no weights."""
 
     source: str
     architecture: dict
@@ -79,13 +79,13 @@ def chosen_model(name: str | None) -> str:
 
 
 def package_folder(name: str) -> Path:
-    """Where the model of a package is kept: below `TLKIT_CACHE`, else the system's folder for such things."""
+    """Where the model of a package is kept: below `TLKIT_CACHE`, else the system's cache."""
     cache = os.environ.get("TLKIT_CACHE", "").strip() or platformdirs.user_cache_dir("tlkit", appauthor=False)
     return Path(cache).expanduser().absolute() / "models" / name.replace("/", "--") / "package"
 
 
 def source_of(name: str) -> str:
-    """The folder or hub id that a name stands for; of a preset that of its package, where that was fetched."""
+    """The folder or hub id that a name stands for; of a preset the folder of its package, where that was fetched."""
     if name not in PRESETS:
         return name
     packaged = PRESETS[name].package and package_folder(name)
@@ -93,7 +93,7 @@ def source_of(name: str) -> str:
 
 
 def fetched_folder(name: str) -> Path | None:
-    """The folder of a model that is on this machine; None where it is not. Asks no network."""
+    """The folder of a model on this machine; None where it is not. Asks no network."""
     source = source_of(name)
     try:
         folder = Path(source if Path(source).is_dir() else snapshot_download(source, local_files_only=True))
@@ -103,10 +103,10 @@ def fetched_folder(name: str) -> Path | None:
 
 
 def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[str, Path]]:
-    """Follow an adapter to its base model, and on to whole weights; `files` are downloaded where they are not here.
+    """From an adapter to its base model, and on to whole weights; `files` are downloaded where they are not here.
 
     Returns:
-        For each model, the asked for one first: the name by which others may call it, and its folder here.
+        For each the name by which others may call it, and its folder here.
     """
     folders, wanted = [], name
     while wanted is not None:
@@ -120,10 +120,10 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
 
 
 def _portable_name(wanted: str, folder: Path) -> str:
-    """What an adapter may call its base model: by a path only where no other machine knows it by another name."""
+    """What an adapter may call its base model: a path only where it has no name on other machines."""
     if folder == BUNDLED.resolve():
         return "tiny"
-    if wanted in PRESETS:  # whose name alone stands for the weights of its package
+    if wanted in PRESETS:  # whose name alone stands for its package's weights
         return wanted if folder == package_folder(wanted).resolve() else PRESETS[wanted].source
     return str(folder) if Path(wanted).is_dir() else wanted
 
@@ -138,7 +138,7 @@ def named_base(folder: Path) -> str | None:
     with one_line_errors(str(folder)):
         base = json.loads(notes.read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:
-        raise ValueError(f"{notes} names no base model: write its name or folder at base_model_name_or_path")
+        raise ValueError(f"{notes} names no base model: expected its name or folder at base_model_name_or_path")
     is_path = Path(base).is_absolute() or base.startswith((".", "~")) or "\\" in base
     if Path(base).resolve() == folder:
         raise ValueError(f"{folder} names itself as the base model of its adapter")
@@ -151,7 +151,6 @@ def named_base(folder: Path) -> str | None:
 
 
 def _refuse_other_formats(name: str, path: Path) -> None:
-    """Refuse weights in other files than safetensors, and a file in the place of a folder."""
     others = [path] if path.is_file() else []
     if path.is_dir() and not any(path.glob("*.safetensors")):
         others = sorted(file for file in path.iterdir() if file.suffix in (".gguf", ".bin", ".pt", ".pth", ".ckpt"))
@@ -167,7 +166,7 @@ def _refuse_other_formats(name: str, path: Path) -> None:
 
 @contextmanager
 def one_line_errors(name: str) -> Iterator[None]:
-    """Inside, what hub and libraries raise over what they cannot use is one ValueError of one line."""
+    """Inside, what hub and libraries raise over a model is one ValueError of one line."""
     try:
         yield
     except (OSError, ValueError, LookupError, TypeError, AttributeError, ImportError, *OF_THE_LIBRARIES) as error:
@@ -179,10 +178,8 @@ def one_line_errors(name: str) -> Iterator[None]:
 def _cause(error: Exception) -> str:
     if isinstance(error, errors.GatedRepoError):
         return "it is gated: accept its terms on its page, then log in with `hf auth login`"
-    if isinstance(error, errors.HFValidationError):
-        return "it is neither a preset nor a folder here, and no hub id"
-    if isinstance(error, errors.RepositoryNotFoundError):
-        return "it is neither a preset nor a folder here, and the hub knows no such public model"
+    if isinstance(error, errors.HFValidationError | errors.RepositoryNotFoundError):
+        return "it is neither a preset nor a folder here, nor a public model of the hub"
     if not isinstance(error, errors.HTTPError | errors.LocalEntryNotFoundError):
         return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
     link: BaseException | None = error

