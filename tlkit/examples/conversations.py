@@ -59,10 +59,10 @@ class Conversation:
 def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str] = ()) -> Corpus:
     """Read conversations, and split them.
 
-    A row of a file has `messages`, a list of objects with `role` (system, user or assistant) and `content`; or
-    `prompt` and `completion`, texts or such lists; or `instruction`, `input` and `output` (Alpaca); or `conversations`,
-    a list of objects with `from` and `value` (ShareGPT). Answers are learned, but for those with `weight` 0 or `train`
-    false. Beside them may stand `id`, `topic`, `form`, `system` and `tools`.
+    A row of a file has `messages`, a list of objects with `role` (system, user or assistant) and `content`; `prompt`
+    and `completion`, texts or such lists; `instruction`, `input` and `output` (Alpaca); or `conversations`, a list of
+    objects with `from` and `value` (ShareGPT). Answers with `weight` 0 or `train` false are not learned. Beside them
+    may stand `id`, `topic`, `form`, `system` and `tools`.
 
     Args:
         name: `rust` (questions about Rust, no topic in two splits), `general` (about other things, all in the test
@@ -78,16 +78,10 @@ def load_conversations(name: str | Path = "rust", *, ignore_keys: Collection[str
 
 
 def _read(path: Path, ignore_keys: Collection[str] = ()) -> Iterator[Conversation]:
-    ids: set[str] = set()
     for where, row in read_rows(path, KEYS, ignore_keys):
         row = {key: value for key, value in row.items() if value is not None}  # as Parquet and nulls in JSON have it
-        place = where.rpartition(", ")[2]
-        name = str(row.get("id", place))
-        if name in ids:
-            name = f"{name} ({place})"
-        ids.add(name)
         try:
-            yield _conversation(row, name, ignore_keys)
+            yield _conversation(row, str(row.get("id", where.rpartition(", ")[2])), ignore_keys)
         except ValueError as error:
             raise ValueError(f"{where}: {error}") from None
 

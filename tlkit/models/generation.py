@@ -81,19 +81,17 @@ def continue_tokens(
             rows = model.generate(**inputs, num_beams=1, **options, **sampling)
             width = inputs["input_ids"].shape[1]
             for place, row in zip(places, rows.tolist(), strict=True):
-                length = len(prompts[place])
-                written[place] = _continuation(tokenizer, row[width - length :], length, ends)
+                written[place] = _continuation(tokenizer, list(prompts[place]), row[width:], ends)
     return [written[place] for place in range(len(prompts))]
 
 
-def _continuation(tokenizer, row: list[int], begin: int, ends: frozenset[int]) -> Continuation:
-    end = next((place + 1 for place in range(begin, len(row)) if row[place] in ends), None)
-    prompt, whole, alone = (
-        tokenizer.decode(ids, skip_special_tokens=True) for ids in (row[:begin], row[:end], row[begin:end])
-    )
+def _continuation(tokenizer, prompt: list[int], new: list[int], ends: frozenset[int]) -> Continuation:
+    end = next((number for number, token in enumerate(new, 1) if token in ends), None)
+    new = new[:end]
+    before, whole, alone = (tokenizer.decode(ids, skip_special_tokens=True) for ids in (prompt, prompt + new, new))
     # Decoded alone, a continuation may lose the space that it begins with.
-    text = whole.removeprefix(prompt) if whole.startswith(prompt) else alone
-    return Continuation(text, len(row[begin:end]), end is not None)
+    text = whole.removeprefix(before) if whole.startswith(before) else alone
+    return Continuation(text, len(new), end is not None)
 
 
 def _padded_left(prompts: Sequence[Sequence[int]], device: torch.device) -> dict[str, torch.Tensor]:
