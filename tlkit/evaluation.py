@@ -13,7 +13,7 @@ from tlkit.examples import IGNORED, Examples, inputs_of, refuse_shifted
 from tlkit.jobs import SILENT, Job
 from tlkit.models.parts import base_model, evaluation_mode, longest_input
 
-WINDOW = 256  # tokens that are read at a time, where nothing else is said
+WINDOW = 256  # tokens
 FEWEST_TOKENS = 256
 MOST_UNKNOWN = 0.01
 BOOTSTRAP_DRAWS = 1000
@@ -39,7 +39,7 @@ class PerplexityResult:
 
     def __str__(self) -> str:
         scored = f"{self.bits_per_byte:.3f} bits per byte, {self.tokens:,} tokens"
-        if math.isnan(self.bits_per_byte):  # classes have none
+        if math.isnan(self.bits_per_byte):
             scored = f"{self.tokens:,} labels"
         score = f"perplexity {self.perplexity:,.2f} [{self.low:,.2f}, {self.high:,.2f}]"
         window = f"{self.documents} documents (window {self.context}, stride {self.stride})"
@@ -61,10 +61,9 @@ def perplexity(
     Losses are in nats, computed in fp32 and summed in float64.
 
     Args:
-        texts: the documents, in any number and length.
         context: tokens that a window reads; None for 256, or fewer where the model reads fewer.
         stride: tokens that it moves on by; None for `context`. A smaller one gives tokens more context, and costs more.
-        batch_size: windows at once, fewer where the vocabulary is large (`windows_at_once`).
+        batch_size: windows at once, fewer where the vocabulary is large.
 
     Source: the sliding-window method of the transformers documentation, "Perplexity of fixed-length models".
     """
@@ -100,10 +99,7 @@ def perplexity(
 def score_examples(
     model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Job = SILENT
 ) -> PerplexityResult:
-    """Perplexity of answers' tokens, or of classes, where guessing gives their number.
-
-    A document is a row, and a row is read whole. Without a tokenizer there are no bits per byte.
-    """
+    """Perplexity of answers' tokens, or of classes; a document is a row. Bits per byte need a tokenizer."""
     width = examples.shape[1]
     if examples.classifies:
         logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
@@ -146,12 +142,11 @@ def _by_length(examples: Examples, at_once: int, progress: Job) -> Iterator[tupl
 def _result(
     losses: torch.Tensor,  # nats of each document, in float64
     counts: torch.Tensor,  # tokens or labels scored in each
-    text: str,  # all that was scored, for its bytes; empty where it is no text
-    window: tuple[int, int],
-    vocabulary: int | None,  # None for classes, of which no score is too bad to be true
+    text: str,  # all that was scored, for its bytes
+    window: tuple[int, int],  # context and stride
+    vocabulary: int | None,  # None for classes
     unknown: float = 0.0,  # share of tokens that the tokenizer does not know
 ) -> PerplexityResult:
-    """One score of all documents."""
     nats, tokens, size = float(losses.sum()), int(counts.sum()), len(text.encode())
     value = math.exp(nats / tokens) if nats < 700 * tokens else math.inf
     return PerplexityResult(
@@ -170,17 +165,16 @@ def _result(
 
 
 def windows_at_once(vocabulary: int, context: int, most: int = 8) -> int:
-    """How many windows `perplexity` evaluates at a time, with no more logits than `LOGITS_AT_ONCE`."""
+    """How many windows are evaluated at a time, with no more logits than `LOGITS_AT_ONCE`."""
     return min(most, max(1, LOGITS_AT_ONCE // (vocabulary * context)))
 
 
 def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
     """Yield (inputs, targets, places of the targets) in batches of equally shaped windows.
 
-    Each scores those of its targets that no window before it scored: all in the first, the last `stride` in the others.
+    Each window scores the targets that none before it scored; the first token of the stream has nothing before it.
     """
-    last, windows = len(stream) - 1, []
-    scored_up_to = 1  # the first token of the stream has nothing before it
+    last, windows, scored_up_to = len(stream) - 1, [], 1
     for begin in range(0, last, stride):
         end = min(begin + context, last)
         windows.append((begin, end, end + 1 - scored_up_to))
@@ -195,7 +189,7 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
 
 @torch.no_grad()
 def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Loss of every target, 0 where it is `IGNORED`, in float64 on the host, shape (rows, scored)."""
+    """Nats of every target, 0 where it is `IGNORED`, in float64 on the host, shape (rows, scored)."""
     device = next(model.parameters()).device
     logits = model(input_ids=inputs.to(device), logits_to_keep=targets.shape[1], use_cache=False).logits.float()
     wanted = targets.flatten().to(device)
@@ -214,10 +208,8 @@ def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float
 def _doubts(value: float, tokens: int, vocabulary: int, unknown: float) -> tuple[str, ...]:
     doubts = []
     if value > vocabulary:
-        doubts.append(
-            f"perplexity {value:,.0f} is above the vocabulary size {vocabulary:,}, which guessing gives: the weights "
-            "did not load, or the labels are shifted"
-        )
+        guessing = f"the vocabulary size {vocabulary:,}, which guessing gives"
+        doubts.append(f"perplexity {value:,.0f} is above {guessing}: weights did not load, or labels are shifted")
     if unknown > MOST_UNKNOWN:
         doubts.append(f"{unknown:.0%} of the tokens are unknown to the tokenizer, all one token and easy to guess")
     if tokens < FEWEST_TOKENS:

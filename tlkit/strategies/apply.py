@@ -21,7 +21,7 @@ class Component(NamedTuple):
 
 @dataclass(frozen=True)
 class StrategyReport:
-    """What a strategy left trainable, in *values* (numbers) and in *tensors*; the reports confused the two."""
+    """What a strategy left trainable, in values (numbers) and in tensors."""
 
     strategy: str
     model: nn.Module
@@ -48,25 +48,25 @@ class StrategyReport:
 
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
     """Count what is trainable now, per component; shared (tied) tensors are counted once."""
-    parameters = list(model.named_parameters())  # named_parameters() already leaves out the second name of a tied one
     base = parts.base_model(model)
-    owners = component_of(base)
-    components: dict[str, Component] = {}
-    for _, parameter in parameters:
-        name, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
-        sums = zip(components.get(name, Component()), (size * trains, size, int(trains), 1), strict=True)
-        components[name] = Component(*map(sum, sums))
+    owners, components, trainable = component_of(base), {}, set()
+    for name, parameter in model.named_parameters():
+        owner, size, trains = owners.get(id(parameter), "adapters"), logical_size(parameter), parameter.requires_grad
+        sums = zip(components.get(owner, Component()), (size * trains, size, int(trains), 1), strict=True)
+        components[owner] = Component(*map(sum, sums))
+        if trains:
+            trainable.add(name)
     if "adapters" in components:  # beside all blocks, and named after them
         components["adapters"] = components.pop("adapters")
     totals = Component(*map(sum, zip(*components.values(), strict=True)))
-    trainable = frozenset(name for name, parameter in parameters if parameter.requires_grad)
-    tied = "The head is tied to the token embedding: one tensor, frozen or trained together."
-    tied = tied if parts.is_tied(base) else "The head has weights of its own."
-    return StrategyReport(strategy, model, *totals, components, tied, trainable)
+    tied = "The head has weights of its own."
+    if parts.is_tied(base):
+        tied = "The head is tied to the token embedding: one tensor, frozen or trained together."
+    return StrategyReport(strategy, model, *totals, components, tied, frozenset(trainable))
 
 
 def component_of(model: nn.Module) -> dict[int, str]:
-    """From the identity of each weight that is no adapter's to the component that it belongs to."""
+    """Of each weight that is no adapter's, by identity, the component that it belongs to."""
     head = model.get_output_embeddings()
     places = [] if head is None else [("head", head)]
     places += [(f"block {number}", block) for number, block in enumerate(parts.find_blocks(model))]
@@ -76,10 +76,8 @@ def component_of(model: nn.Module) -> dict[int, str]:
         owners |= dict.fromkeys(map(id, place.parameters()), name)
     owners |= dict.fromkeys(map(id, parts.class_head(model)), "head")
     added = parts.adapter_names(model)
-    for name, parameter in model.named_parameters():
-        if name in added and owners[id(parameter)] != "head":
-            del owners[id(parameter)]
-    return owners
+    adapters = {id(parameter) for name, parameter in model.named_parameters() if name in added}
+    return {key: owner for key, owner in owners.items() if owner == "head" or key not in adapters}
 
 
 def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport:
@@ -91,7 +89,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
             on, which `load_model(…, adapter="continue")` brought.
 
     Returns:
-        What is trainable now, or will be in the course of the training; `report.model` is what to train from here on.
+        What is trainable, or will be in the course of the training; `report.model` is what to train.
     """
     check_strategy(strategy, options)
     if added := parts.adapter_names(model):
@@ -107,21 +105,18 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     replaced = {id(parameter) for module in originals for parameter in module.parameters()}
     for parameter in parts.class_head(adapted):  # it is new: every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
-    report = replace(describe(adapted, strategy), groups=groups)
+    everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
+    report = replace(describe(adapted, strategy), groups=groups, doubts=_passed_over(adapted, everywhere))
     if report.trainable_values == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
     parts.trained_groups(adapted, groups)  # refuses groups that cannot be trained as they say
     if strategy != "full" and report.trainable_values == report.total_values and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
-    if not parts.adapter_names(adapted):
-        return report
-    everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
-    return replace(report, doubts=tuple(_passed_over(adapted, everywhere)))
+    return report
 
 
 def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
-    """Refuse to lose the adapter that a model holds, or to train it otherwise than it was made."""
-    trains = any(parameter.requires_grad for name, parameter in model.named_parameters() if name in added)
+    trains = any(model.get_parameter(name).requires_grad for name in added)
     config = getattr(model, "peft_config", {}).get("default")
     if not trains or config is None or config.peft_type != "LORA":
         raise ValueError(f"{strategy}: this model holds an adapter: load it with adapter='merge' or adapter='continue'")
@@ -135,7 +130,7 @@ def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: s
 
 
 def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
-    """The model, or peft's wrapper around it, as the function of a strategy leaves it, and its groups."""
+    """The model, or peft's wrapper around it, and its groups, as the function of a strategy returns them."""
     try:
         adapted = STRATEGIES[strategy](model, **options)
     except Exception as error:
@@ -149,14 +144,16 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tu
     if not isinstance(adapted, nn.Module):
         raise ValueError(f"{strategy} returned a {type(adapted).__name__}: expected the model or nothing")
     if parts.adapter_names(adapted) and not hasattr(adapted, "get_base_model"):
-        raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper around it")
+        raise ValueError(f"{strategy} put an adapter into the model: expected it to return peft's wrapper")
     return adapted, tuple(groups)
 
 
-def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
+def _passed_over(adapted: nn.Module, everywhere: bool) -> tuple[str, ...]:
     """Sentences about matrices of the blocks, often those of experts, that are not adapted or not packed in 4 bits."""
-    blocks, names = parts.find_blocks(adapted.get_base_model()), parts.adapter_names(adapted)
-    added = {id(p) for name, p in adapted.named_parameters() if name in names}
+    added = {id(adapted.get_parameter(name)) for name in parts.adapter_names(adapted)}
+    if not added:
+        return ()
+    blocks = parts.find_blocks(adapted.get_base_model())
     weights = {name: p for name, p in blocks.named_parameters() if id(p) not in added}
     matrices = {name: p for name, p in weights.items() if p.dim() > 1}
     total, doubts = sum(map(logical_size, weights.values())), []
@@ -170,4 +167,4 @@ def _passed_over(adapted: nn.Module, everywhere: bool) -> list[str]:
     if everywhere and beside and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         share = f"{sum(beside.values()):,} of the blocks' {total:,} values"
         doubts.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
-    return doubts
+    return tuple(doubts)

@@ -1,4 +1,4 @@
-"""The strategies: those that train a model's own weights, and those of peft, which train new ones beside them."""
+"""The strategies: some train a model's own weights, those of peft new ones beside them."""
 
 import warnings
 from functools import partial
@@ -12,9 +12,8 @@ from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import Groups, strategy
 
-ALL = "all-linear"  # layers but the head: `targets`, where no names of layers are given
+ALL = "all-linear"  # `targets` where no layers are named: all but the head
 LORA = {"r": 8, "alpha": 16, "dropout": 0.0, "targets": None}
-# How peft calls an option that has another name here.
 PEFT_NAMES = {
     "alpha": "lora_alpha",
     "dropout": "lora_dropout",
@@ -32,7 +31,7 @@ def full(model: nn.Module) -> nn.Module:
 
 @strategy("freeze_lower", family="classic")
 def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
-    """The lower half of the blocks stays as pretrained; with the embeddings frozen, too, they need no backward pass."""
+    """The lower half of the blocks is frozen; with frozen embeddings it needs no backward pass."""
     blocks = find_blocks(model)
     model.requires_grad_(True)
     for block in blocks[: len(blocks) // 2]:
@@ -49,7 +48,7 @@ def freeze_embeddings(model: nn.Module) -> None:
 
 @strategy("last_layers", family="classic")
 def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, train_head: bool = False) -> None:
-    """The last blocks, by default with every norm of the model, as the published experiment had it."""
+    """The last blocks, by default with every norm, as in the published experiment."""
     layers = find_blocks(model)
     if not 1 <= blocks <= len(layers):
         raise ValueError(f"blocks={blocks}: expected 1 to {len(layers)} for this model")
@@ -61,15 +60,15 @@ def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, tra
 
 @strategy("linear_probe", family="head")
 def linear_probe(model: nn.Module) -> None:
-    """Nothing but a classifier's new head, which every strategy trains: every text keeps the same features."""
+    """Nothing but a classifier's new head, which every strategy trains."""
     if not classifies(model):
-        raise ValueError(f"it trains a new head alone, and {type(model).__name__} has none: classify with it")
+        raise ValueError(f"{type(model).__name__} has no new head, which is all that it trains: classify with it")
 
 
 @strategy("bitfit", family="classic")
 def bitfit(model: nn.Module) -> None:
     """Bias vectors only. Source: Ben Zaken et al. 2022, BitFit."""
-    # Mixtures keep those of their experts in parameters of their own, called gate_up_proj_bias and the like.
+    # Those of experts are parameters of their own, such as gate_up_proj_bias.
     biases = [p for name, p in model.named_parameters() if name.endswith((".bias", "_bias"))]
     if not biases:
         raise ValueError(f"{type(model).__name__} has no bias vectors")
@@ -93,7 +92,7 @@ def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Gr
 
 @strategy("discriminative_rates", family="in time")
 def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Module, Groups]:
-    """Everything, at rates that fall by one factor a block, to `lowest` times the run's in the embedding."""
+    """Everything, at rates that fall by a factor a block, to `lowest` times the run's in the embedding."""
     if not 0 < lowest < 1:
         raise ValueError(f"lowest={lowest}: expected a multiple of the rate between 0 and 1")
     levels = _levels(model.requires_grad_(True))
@@ -102,7 +101,7 @@ def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Modu
 
 
 def _freeze_embeddings(model: nn.Module) -> None:
-    """Token embeddings, and position embeddings where the model learns them outside the blocks."""
+    """Of tokens, and of positions where they are learned outside the blocks."""
     inside = {id(module) for module in find_blocks(model).modules()}
     for module in model.modules():
         if isinstance(module, nn.Embedding) and id(module) not in inside:
@@ -121,46 +120,45 @@ def _levels(model: nn.Module) -> list[frozenset[str]]:
 
 
 class Method(NamedTuple):
-    """A method of peft: its configuration, the options with their defaults, and what is set besides."""
+    """A method of peft."""
 
     config: type[peft.PeftConfig]
-    options: dict[str, object]
-    settings: dict[str, object]
+    options: dict[str, object]  # with their defaults
+    settings: dict[str, object]  # what is set besides
 
 
 METHODS = {
     # Beside each linear layer a product of two thin matrices, alpha / r times. Source: Hu et al. 2021, LoRA.
     "lora": Method(peft.LoraConfig, LORA, {}),
-    # LoRA turns the rows of a weight; how long each is becomes a weight of its own. Source: Liu et al. 2024, DoRA.
+    # LoRA turns the rows of a weight; the length of each is learned apart. Source: Liu et al. 2024, DoRA.
     "dora": Method(peft.LoraConfig, LORA, {"use_dora": True}),
-    # LoRA counted alpha / sqrt(r) times, so that a high rank learns as fast. Source: Kalajdzievski 2023.
+    # LoRA times alpha / sqrt(r), so that a high rank learns as fast. Source: Kalajdzievski 2023.
     "rslora": Method(peft.LoraConfig, LORA, {"use_rslora": True}),
     # A factor for each key, value and inner unit of the MLPs, in the layers that peft's table names for a family.
     # Source: Liu et al. 2022, Few-Shot Parameter-Efficient Fine-Tuning.
     "ia3": Method(peft.IA3Config, {}, {}),
-    # Two random matrices that all layers share, and two vectors for each layer. Source: Kopiczko et al. 2023, VeRA.
+    # Two random matrices for all layers, and two vectors for each. Source: Kopiczko et al. 2023, VeRA.
     "vera": Method(peft.VeraConfig, {"r": 64, "targets": None}, {}),
     # Rotates each `block` inputs of a layer among themselves. Source: Qiu et al. 2023, Orthogonal Finetuning.
     "oft": Method(peft.OFTConfig, {"block": 16, "targets": None}, {"r": 0}),
-    # Keys and values before the first token's, in every block; zero at first. Source: Li and Liang 2021.
+    # Keys and values before the first token's, in every block. Source: Li and Liang 2021.
     "prefix_tuning": Method(peft.PrefixTuningConfig, {"tokens": 16}, {"init_weights": "zero"}),
 }
 
 
 def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
-    """peft's wrapper around a model, by one of its methods."""
     make = four_bit_config(method.config) if in_four_bits(model) else method.config
     settings = {PEFT_NAMES.get(name, name): value for name, value in (method.options | options).items()}
     if "targets" in method.options:
         settings["target_modules"] = settings["target_modules"] or ALL
     task = "SEQ_CLS" if classifies(model) else "CAUSAL_LM"
     try:
-        with warnings.catch_warnings():  # of norms that peft does not know by name, and copies all the same
+        with warnings.catch_warnings():  # norms of unknown names are copied all the same
             warnings.filterwarnings("ignore", message="Unsupported layer type")
             adapted = peft.get_peft_model(model, make(task_type=task, **settings, **method.settings))
     except torch.OutOfMemoryError:
         raise
-    except Exception as error:  # peft raises whatever it is that an architecture has not
+    except Exception as error:  # of any kind, where an architecture lacks what peft reads
         reason = " ".join(str(error).split()).rstrip(".") or type(error).__name__
         if "`target_modules`" in reason and method.config is peft.IA3Config:
             reason = "its table of layers has no entry for this architecture"
@@ -183,7 +181,7 @@ def qlora(model: nn.Module, **options: object) -> nn.Module:
 
 @strategy("pissa", "peft", PISSA := LORA | {"alpha": 8})
 def pissa(model: nn.Module, **options: object) -> nn.Module:
-    """LoRA that starts as the weight's largest singular parts, taken out of it. Source: Meng et al. 2024, PiSSA."""
+    """LoRA that starts as the largest singular parts of a weight, taken out of it. Source: Meng et al. 2024, PiSSA."""
     on_paper = next(model.parameters()).is_meta  # without singular values
     adapted = adapt(Method(peft.LoraConfig, PISSA, {"init_lora_weights": on_paper or "pissa"}), model, **options)
     if any(type(module).__name__ == "ParamWrapper" for module in adapted.modules()):
@@ -193,7 +191,7 @@ def pissa(model: nn.Module, **options: object) -> nn.Module:
 
 @strategy("lora_fa", "peft", LORA)
 def lora_fa(model: nn.Module, **options: object) -> nn.Module:
-    """LoRA whose first matrix, A, stays random: a step keeps r values of a layer's input. Source: Zhang et al. 2023."""
+    """LoRA whose A stays random: a step keeps r values of a layer's input. Source: Zhang et al. 2023."""
     adapted = adapt(METHODS["lora"], model, **options)
     for name, parameter in adapted.named_parameters():
         if ".lora_A." in name:
@@ -203,7 +201,7 @@ def lora_fa(model: nn.Module, **options: object) -> nn.Module:
 
 @strategy("lora_plus", "peft", LORA | {"ratio": 16.0})
 def lora_plus(model: nn.Module, ratio: float = 16.0, **options: object) -> tuple[nn.Module, Groups]:
-    """LoRA whose second matrix, B, learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
+    """LoRA whose B learns `ratio` times as fast. Source: Hayou et al. 2024, LoRA+."""
     adapted = adapt(METHODS["lora"], model, **options)
     second = frozenset(name for name, _ in adapted.named_parameters() if ".lora_B." in name)
     return adapted, [ParameterGroup(second, rate=ratio)]
@@ -211,18 +209,18 @@ def lora_plus(model: nn.Module, ratio: float = 16.0, **options: object) -> tuple
 
 @strategy("prompt_tuning", "peft")
 def prompt_tuning(model: nn.Module, tokens: int = 16) -> nn.Module:
-    """Vectors before the first token's, which start as those of some tokens. Source: Lester et al. 2021."""
+    """Vectors before the first token's, at first those of some tokens. Source: Lester et al. 2021."""
     if classifies(model):
         raise ValueError("a classifier cannot tell padding from text where it reads vectors")
     width = model.get_input_embeddings().weight.shape[1]
     hidden = getattr(model.config.get_text_config(), "hidden_size", width)
-    if width != hidden:  # peft makes the vectors as wide as the one, and reads them back as wide as the other
+    if width != hidden:  # peft makes vectors of the one width, and reads them back in the other
         raise ValueError(f"{type(model).__name__} embeds tokens in {width} numbers and its blocks read {hidden}")
     return adapt(Method(peft.PromptTuningConfig, {}, {"prompt_tuning_init": "SAMPLE_VOCAB"}), model, tokens=tokens)
 
 
 @strategy("ln_tuning", "peft")
 def ln_tuning(model: nn.Module) -> nn.Module:
-    """The norms alone, as copies that a small file holds. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
+    """Copies of the norms. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
     norms = [name for name, module in model.named_modules() if is_norm(module)]
     return adapt(Method(peft.LNTuningConfig, {}, {"target_modules": norms}), model)
