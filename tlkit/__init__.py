@@ -1,7 +1,4 @@
-"""tlkit: the small package behind the workbook; `import tlkit as tl` gives every name that a lesson uses.
-
-A name is looked up where it is defined the first time it is asked for, so importing the package loads no library.
-"""
+"""The package behind the workbook. Its names are looked up when they are used, so importing it loads no library."""
 
 import importlib
 
@@ -33,9 +30,8 @@ __all__ = sorted(_MODULE_OF)
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"tlkit has no {name!r}: expected one of {', '.join(__all__)}")
-    globals()[name] = value = getattr(importlib.import_module(f"tlkit.{_MODULE_OF[name]}"), name)
-    return value
+    return getattr(importlib.import_module(f"tlkit.{_MODULE_OF[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

@@ -174,16 +174,14 @@ def _windows(stream: torch.Tensor, context: int, stride: int, batch_size: int):
 
     Each window scores the targets that none before it scored; the first token of the stream has nothing before it.
     """
-    last, windows, scored_up_to = len(stream) - 1, [], 1
-    for begin in range(0, last, stride):
+    last, windows, scored = len(stream) - 1, [], 0
+    for begin in range(0, max(last - context, 0) + stride, stride):
         end = min(begin + context, last)
-        windows.append((begin, end, end + 1 - scored_up_to))
-        scored_up_to = end + 1
-        if end == last:
-            break
+        windows.append((begin, end, end - scored))
+        scored = end
     for _, alike in groupby(windows, key=lambda window: (window[1] - window[0], window[2])):
         while batch := list(islice(alike, batch_size)):
-            places = torch.stack([torch.arange(end + 1 - scored, end + 1) for _, end, scored in batch])
+            places = torch.stack([torch.arange(end + 1 - new, end + 1) for _, end, new in batch])
             yield torch.stack([stream[begin:end] for begin, end, _ in batch]), stream[places], places
 
 

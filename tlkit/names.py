@@ -1,14 +1,14 @@
-"""Names and figures that many parts of the package share, so that a chart of an experiment needs no experiment."""
+"""Names and figures that many parts of the package share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-# The experiment that this workbook teaches again, in the order of its lessons.
+# The published experiment, in the order of the lessons.
 CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "qlora", "bitfit")
 ZERO_SHOT = "zero-shot"  # the model as it was loaded
 CONTROL = "random initialisation"  # full training of it from random weights: what pretraining is worth
 
-# A card is never all ours: the driver's context, library workspaces, the screen, and the allocator's rounding.
+# The rest is the driver's context, library workspaces, the screen, and the allocator's rounding.
 CARD_SHARE = 0.85
 
 FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimizer step")
@@ -16,7 +16,7 @@ FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimize
 
 @contextmanager
 def phase(name: str) -> Iterator[None]:
-    """Around a part of a step: an error that leaves it carries the name."""
+    """An error that leaves this part of a step carries its name."""
     try:
         yield
     except Exception as error:
@@ -25,5 +25,5 @@ def phase(name: str) -> Iterator[None]:
 
 
 def phase_of(error: BaseException) -> str:
-    """The part of a step in which an error arose; where no step was under way, an evaluation is a forward pass."""
+    """The part of a step in which an error arose; an evaluation is a forward pass."""
     return getattr(error, "phase", FORWARD)

@@ -1,4 +1,4 @@
-"""The charts that a comparison is exported with, each drawn from its table."""
+"""The charts that a comparison is exported with."""
 
 import pandas as pd
 
@@ -10,7 +10,7 @@ MARKERS = "osD^vPX*"
 
 @described
 def perplexity_chart(table: pd.DataFrame) -> Chart:
-    """Perplexity on held-out text, with the 95% interval over documents; rows are in the order of the table."""
+    """Perplexity on held-out text, with the 95% interval over documents."""
     label = "perplexity (lower is better; lines: 95% interval over documents)"
     return _rows_chart(table, "perplexity", "{:,.1f}", label, "Perplexity on held-out text")
 
@@ -28,7 +28,7 @@ def accuracy_chart(table: pd.DataFrame, chance: float) -> Chart:
 
 @described
 def forgetting_chart(table: pd.DataFrame) -> Chart:
-    """What was gained on the new text against what was lost on general text; the best corner is at the bottom left."""
+    """What was gained on the new text against what was lost on general text; best at the bottom left."""
     table = table[table.strategy != CONTROL].dropna(subset="perplexity")
     figure, axes = new_figure()
     for before in table[table.strategy == ZERO_SHOT].itertuples():
@@ -63,9 +63,9 @@ def cost_chart(table: pd.DataFrame) -> Chart:
 
 
 def _rows_chart(table: pd.DataFrame, column: str, form: str, label: str, title: str) -> Chart:
-    """A point with its interval for each strategy but the control, which would leave the others no room."""
+    """A point with its interval for each strategy but the control, which is far from the others."""
     table = table[table.strategy != CONTROL].dropna(subset=column).reset_index(drop=True)
-    figure, axes = new_figure(1.6 + 0.34 * len(table))  # inches: a line of text for each row, the title and the axis
+    figure, axes = new_figure(1.6 + 0.34 * len(table))
     values, low, high = (table[f"{column}{end}"] for end in ("", "_low", "_high"))
     errors = [(values - low).clip(lower=0), (high - values).clip(lower=0)]  # of one document 0, up to rounding
     axes.errorbar(values, table.index, xerr=errors, fmt=MARKERS[0], color=COLOURS[0], capsize=4)
@@ -79,7 +79,7 @@ def _rows_chart(table: pd.DataFrame, column: str, form: str, label: str, title: 
     return figure
 
 
-# Each draws a comparison, or returns None where it has nothing to draw.
+# Of a comparison; None where there is nothing to draw.
 CHARTS = {
     "perplexity": lambda of: perplexity_chart(of.table),
     "cost": lambda of: cost_chart(of.table),

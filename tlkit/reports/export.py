@@ -1,19 +1,17 @@
 """A comparison as files: CSV, JSON, Markdown, LaTeX, self-contained HTML, and its charts as PNG and SVG."""
 
-import html
 import json
 from functools import partial
 from pathlib import Path
-from string import Template
 
 import pandas as pd
+from jinja2 import Template
 
 from tlkit.evidence.comparison import Comparison
 from tlkit.files import lock_folder, write_atomically, write_text_atomically
 from tlkit.reports.charts import CHARTS
-from tlkit.reports.figure import Chart
 
-DPI = 300  # of a PNG file: what a journal asks for
+DPI = 300  # what a journal asks for
 TABLES = ("runs", "documents", "pairs", "attempts")  # each in a file, unless empty
 # Columns that a terminal and the first view of a page show: name and form.
 BRIEF = {
@@ -37,6 +35,8 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     notes, short = [*failed, *notes_on(comparison.table)], brief(comparison.table)
     drawn = {name: draw(comparison) for name, draw in CHARTS.items()} if len(comparison.runs) > 1 else {}
     charts = {name: chart for name, chart in drawn.items() if chart is not None}
+    page = Template(TEMPLATE.read_text(encoding="utf-8"), autoescape=True)
+    on_page = {"short": _html(short), "all": _html(comparison.table.dropna(axis=1, how="all"))}
     tables = {"comparison": comparison.table, "summary": short} | {name: getattr(comparison, name) for name in TABLES}
     content = {"provenance": comparison.provenance, "failures": comparison.failures}
     content |= {name: rows_of(getattr(comparison, name)) for name in ("table", "runs", "pairs")}
@@ -46,7 +46,7 @@ def export(comparison: Comparison, folder: str | Path) -> list[Path]:
     texts = {
         "comparison.json": json.dumps(content, indent=2),
         "comparison.md": "\n\n".join(["# Comparison", shown, *notes, provenance]) + "\n",
-        "comparison.html": _page(comparison, charts, made, notes),
+        "comparison.html": page.render(made=made, rows=len(short), notes=notes, charts=charts.values(), **on_page),
         "summary.tex": comment.replace("#", "%") + short.to_latex(index=False, escape=True, column_format=columns),
     }
     texts |= {f"{name}.csv": comment + table.to_csv(index=False) for name, table in tables.items() if len(table)}
@@ -67,28 +67,7 @@ def _in_words(value: object) -> str:
     return "; ".join(f"{key}: {part}" for key, part in value.items()) if isinstance(value, dict) else str(value)
 
 
-def _page(comparison: Comparison, charts: dict[str, Chart], provenance: dict[str, str], notes: list[str]) -> str:
-    """One web page that needs no other file; text of models, plugins and file names is escaped."""
-    made = comparison.provenance
-    about = f"{len(comparison.table)} rows, {made['seeds']} seeds, profile {made['profile']}, {made['date']}"
-    pictures = [
-        f'<figure><img alt="{html.escape(chart.alt)}" src="data:image/png;base64,{chart.png()}">'
-        f"<figcaption>{html.escape(chart.about)}</figcaption></figure>"
-        for chart in charts.values()
-    ]
-    values = {
-        "title": html.escape(f"Comparison of strategies: {made['model']} on {made['corpus']}"),
-        "about": html.escape(about),
-        "notes": "".join(f"<p>{html.escape(note)}</p>" for note in notes),
-        "short": _table(brief(comparison.table)),
-        "all": _table(comparison.table.dropna(axis=1, how="all")),
-        "charts": "\n".join(pictures),
-        "provenance": "".join(f"<dt>{html.escape(k)}</dt><dd>{html.escape(v)}</dd>" for k, v in provenance.items()),
-    }
-    return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(values)
-
-
-def _table(table: pd.DataFrame) -> str:
+def _html(table: pd.DataFrame) -> str:
     shown = table.astype(object).where(table.notna(), "").set_index("strategy").rename_axis(None)
     shown.columns.name = "strategy"
     with pd.option_context("display.max_colwidth", None):

@@ -1,7 +1,4 @@
-"""What all pictures have in common: colours with a meaning, and a figure that says in words what it shows.
-
-Colours are Okabe and Ito's, told apart by the colour-blind.
-"""
+"""What all pictures have in common: colours, and a figure that says in words what it shows."""
 
 import base64
 import io
@@ -14,11 +11,12 @@ import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+# Okabe and Ito's, told apart by the colour-blind.
 COLOURS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442"]
 INK, FAINT = "#222222", "#666666"
 SIZE = (8, 4.5)
 TITLE_WIDTH = 72  # characters in a line of a title
-# A picture brings its own white ground, so that it is legible on a dark page, too.
+# White ground, legible on a dark page, too.
 LOOK = [
     "default",
     {
@@ -37,20 +35,19 @@ LOOK = [
 
 
 class Chart(Figure):
-    """A figure with an alternative text, in a notebook's file and on its pages."""
+    """A figure with an alternative text."""
 
-    about = ""  # what is drawn, in one sentence; `described` sets it
-    finding = ""  # what the numbers say, in one sentence without a full stop; `headline` sets it, as the title
-    words: tuple[str, ...] = ()  # what the picture says beyond its axes and names, a phrase each
+    about = ""  # what is drawn, a sentence; set by `described`
+    finding = ""  # what the numbers say, without a full stop: the title; set by `headline`
+    words: tuple[str, ...] = ()  # phrases in the picture, beyond its axes and names
 
     @property
     def alt(self) -> str:
-        """Alternative text: what is drawn, what it says, and its own words."""
         sentence = f"{self.about} {self.finding}." if self.finding else self.about
         return f"{sentence} Shown: {'. '.join(self.words)}." if self.words else sentence
 
     def savefig(self, *where, **options) -> None:
-        """As matplotlib's, but on a white ground whatever style is set."""
+        """As matplotlib's, whatever style is set."""
         with matplotlib.style.context(LOOK):
             super().savefig(*where, **options)
 
@@ -66,7 +63,7 @@ class Chart(Figure):
 
 
 def described(draw: Callable[..., Chart]) -> Callable[..., Chart]:
-    """Decorate a function that draws: the first line of its docstring says what its chart is about."""
+    """For a function that draws: the first line of its docstring is what the chart is about."""
 
     @wraps(draw)
     def drawn(*tables, **options) -> Chart:
@@ -92,7 +89,7 @@ def new_figure(height: float = SIZE[1], panels: int = 1) -> tuple[Chart, Axes]:
 
 
 def headline(figure: Chart, finding: str) -> None:
-    """Write over a chart what it says, without a full stop."""
+    """Set the title of a chart."""
     figure.finding = finding
     lines = max(1, -(-len(finding) // TITLE_WIDTH))
     width = min(TITLE_WIDTH, len(finding) // lines + 10)  # so that no word stands alone in the last line

@@ -1,4 +1,4 @@
-"""The README of a trained model: what it was made of and how, its scores and limits."""
+"""The README of a trained model."""
 
 import shlex
 from collections.abc import Mapping
@@ -18,7 +18,7 @@ TEMPLATE = Path(__file__).with_suffix(".md")
 
 
 def write_card(folder: Path, text: str) -> bool:
-    """False where a README is there already, which is never replaced."""
+    """Return False where there is a README, which is kept."""
     if (folder / CARD).exists():
         return False
     write_text_atomically(folder / CARD, text)
@@ -33,14 +33,13 @@ def model_card(
     before: PerplexityResult,
     after: PerplexityResult,
 ) -> str:
-    """The text of a model card: front matter as the hub reads it, then sections for people."""
+    """Front matter as the hub reads it, then sections for people."""
     task, corpus, base = settings["task"], Path(settings["corpus"]).name, base_model(report.model).name_or_path
     is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"
     score = EvalResult(f"text-{kind}", corpus, f"{corpus}, test split", "perplexity", after.perplexity)
-    # Only what is known: the hub refuses a base model that is no id.
     front = ModelCardData(
         model_name=name,
-        base_model=hub_id(base),
+        base_model=hub_id(base),  # the hub refuses what is no id
         license="cc-by-4.0" if base == "tiny" else None,
         library_name="peft" if is_adapter else "transformers",
         pipeline_tag=f"text-{kind}",
