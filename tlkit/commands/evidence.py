@@ -28,7 +28,7 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     fields = tuple(filter(None, (options.fields or "").split(",")))
     if options.metric and not task.in_chat or fields and not options.metric:
         raise ValueError("--metric exact is for --task answer, and --fields for --metric exact")
-    refuse_references(corpus.test if fields else (), fields)
+    refuse_references(corpus.test, fields)
     loaded = models.load_model(options.model, classes=documents.class_count)
     model, tokenizer = loaded.model, loaded.tokenizer
     window = task.window(model, data.context, data.stride)
@@ -82,7 +82,7 @@ def validate(options: ValidateOptions) -> Outcome:
 
 
 def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
-    """What `train` is given for a tier; another model has its own length of blocks, and the bundled one its rate."""
+    """What `train` takes for a tier; another model has blocks of its own length, and the bundled one its rate."""
     given = {"run_file": DATA / "tiers" / f"{name}.yaml", "output": folder / name}
     given |= {"model": model, "sequence_length": None} if model else {}
     return settings_of("train", given | ({"learning_rate": None} if model == "tiny" else {}))

@@ -54,7 +54,7 @@ class EstimateOptions:
 class DataOptions(DataSettings):
     """What is learned, and how it is scored"""
 
-    profile: str | None = option(None, "ci, real, laptop or gpu: how many documents; default: TLKIT_PROFILE, else ci")
+    profile: str | None = option(None, "ci, real, laptop or gpu: how much work; default: TLKIT_PROFILE, else ci")
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class CompareOptions:
 
     model: str | None = option(None, MODEL)
     strategies: str | None = option(None, "comma-separated, or classic, peft or all; default: classic")
-    profile: str | None = option(None, "ci, real, laptop or gpu: data, epochs and seeds")
+    profile: str | None = same_option(DataOptions, "profile")
     output: Path = option(Path("results"), "the folder for runs, tables and charts")
 
 

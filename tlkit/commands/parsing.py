@@ -20,7 +20,7 @@ FIRST_LINE = "# Repeat this run: python -m tlkit train --run-file THIS_FILE --ou
 
 
 def command_parser() -> argparse.ArgumentParser:
-    """Its result has the given settings, as text, and `command` and `json`."""
+    """Parses to the given settings as text, `command` and `json`."""
     parser = _Parser(prog="python -m tlkit", description="Transfer learning, from a shell.", allow_abbrev=False)
     names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     form = {"formatter_class": partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH)}
@@ -125,7 +125,6 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
 
 
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
-    """Write settings, and as comments what else the run depends on."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = [f"# {name}: {value}" for name, value in notes.items()]
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)

@@ -32,7 +32,7 @@ from tlkit.reports.model_card import model_card, write_card
 from tlkit.settings import check_settings_alone, setup
 
 RUN_FILE, CHECKPOINTS = "run.yaml", "checkpoints"
-OF_THIS_CALL = {"output", "resume", "run_file", "sharding", "train_on_host"}  # and not of the run and its run file
+OF_THIS_CALL = {"output", "resume", "run_file", "sharding", "train_on_host"}  # and not of the run file
 
 
 def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan: TrainPlan) -> Outcome:
@@ -87,17 +87,16 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
                 return task.score(report.model, tokenizer, corpus.test, window, classes, job)
 
         with lock_folder(folder):
-            if options.sharding != "fsdp":  # which brings its parts there, for the whole may be too large
+            if options.sharding != "fsdp":  # which places its parts itself
                 device.place(report.model)
             before = score("before training")
-            if not newest_step(folder / CHECKPOINTS):  # else the file of that run stands for this one, too
+            if not newest_step(folder / CHECKPOINTS):  # whose run wrote the same
                 write_run_file(folder / RUN_FILE, settings, notes)
             result, verdicts = run()
             try:
                 models.save_model(report.model, tokenizer, folder)
             except (OSError, SafetensorError) as error:  # which names no file
-                what = f"{folder}: the trained model could not be saved ({reason_of(error)})"
-                raise RuntimeError(f"{what}; its steps are in checkpoints: make room, then --resume") from error
+                raise RuntimeError(f"{folder}: not saved ({reason_of(error)}): make room, then --resume") from error
             after = score("after training")
             doubts = [*report.doubts, *_divergence(result.history.loss)]
             early = " (stopped early)" if result.stopped_early else ""
@@ -137,7 +136,7 @@ def _adapted(
         loaded.model.config.id2label = dict(enumerate(classes))
         loaded.model.config.label2id = {name: number for number, name in enumerate(classes)}
     if documents.task.in_chat:
-        loaded.tokenizer.chat_template = template_of(loaded.tokenizer)  # saved, for the model to be used with
+        loaded.tokenizer.chat_template = template_of(loaded.tokenizer)  # to be saved
     torch.manual_seed(seed)  # an adapter's first values
     report = strategies.apply_strategy(loaded.model, options.strategy, **options.strategy_option)
     models.check_save(report.model, options.output)
@@ -153,7 +152,6 @@ def _train(
     plan: TrainPlan,
     accelerator: Accelerator | None,
 ) -> tuple[training.TrainingResult, list[Verdict]]:
-    """Train and judge, alone or with other processes."""
     model, expected = report.model, options.expect
     flow = gradient_flow(report, blocks[:1]) if expected.get("gradients_flow") else None
     trained = [p for p in model.parameters() if p.requires_grad and expected.get("checkpoint_reloads")]

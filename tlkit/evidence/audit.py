@@ -15,7 +15,7 @@ from tlkit.files import read_text
 
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
-POWER = 0.8  # how often a difference that is there should be found
+POWER = 0.8  # how often a difference should be found
 FEWEST_ITEMS = 30  # for a mean to be near a normal distribution
 ASSUMED = (
     "The items are independent of each other; where they come in groups, all intervals are too narrow.",
@@ -40,7 +40,7 @@ class Audit:
     pairs: pd.DataFrame
 
     def plan(self, difference: float = 0.01) -> pd.DataFrame:
-        """Say how many items or seeds find one difference 80% of the time, in a pair chosen beforehand."""
+        """Say how many items or seeds find one difference 80% of the time, of a pair chosen beforehand."""
         spread = float(self.table.spread.max())
         items = {shared: items_needed(difference, spread, correlation=shared) for shared in (0, 0.5)}
         seeds = {times: seeds_needed(difference, times * difference) for times in (0.5, 1, 2)}
@@ -117,7 +117,7 @@ def _pairs(rows: pd.DataFrame) -> pd.DataFrame:
     both = (value[one] * n[one] + value[other] * n[other]) / (n[one] + n[other])
     pooled = np.where(same, 0, both * (1 - both) * (1 / n[one] + 1 / n[other]))
     half = -ndtri(level / 2) * np.sqrt(np.maximum(error[one] ** 2 + error[other] ** 2, pooled))
-    # McNemar's exact test must be able to separate them, where the better row is right wherever the worse one is.
+    # McNemar's exact test must be able to separate them where the better row is right on all that the other is.
     more = np.round(np.abs(difference) * n[one])
     possible = ~same | (2 * 0.5**more < level)
     half = np.where(possible, half, np.maximum(half, np.abs(difference)))  # then zero is in the interval

@@ -1,4 +1,4 @@
-"""Many strategies and seeds into one table, from freshly loaded models, with a baseline and a control."""
+"""Strategies and seeds in one table, with a baseline and a control."""
 
 import math
 import os
@@ -36,8 +36,8 @@ class Comparison:
     documents: pd.DataFrame  # nats and tokens of each strategy, seed and test document
     pairs: pd.DataFrame  # see `compare_pairs`
     attempts: pd.DataFrame  # of runs with fallback
-    failures: dict[str, str]  # from what could not run to its traceback
-    provenance: dict[str, object]  # everything that the numbers depend on
+    failures: dict[str, str]  # tracebacks by what could not run
+    provenance: dict[str, object]  # what the numbers depend on
 
 
 def compare(
@@ -90,7 +90,6 @@ def compare(
     runs = {}
     for name, rate in rates.items():
         for seed in range(1 if name == CONTROL else settings.seeds):
-            # At another rate it is another run.
             runs[f"{name} at {rate.value}, seed {seed}"] = partial(_outcome, experiment, name, seed, rate.value, before)
     with Job(len(runs.keys() - finished.keys()), shown=progress) as job:
         outcomes = run_all(runs, job, kept)
@@ -109,7 +108,6 @@ def compare(
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
-    """Refuse what cannot be compared, before any work."""
     check(settings)
     for name in strategies:
         check_strategy(name, {})
@@ -199,8 +197,8 @@ def summary(
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]
     table[columns] = used.reindex(table.index)  # not means: all digits stay
-    turned = pd.DataFrame({"first": pairs["second"], "second": pairs["first"], "difference": -pairs.difference})
-    both = pd.concat([pairs, turned.assign(low=-pairs.high, high=-pairs.low)])
+    turned = pairs.rename(columns={"first": "second", "second": "first"})
+    both = pd.concat([pairs, turned.assign(difference=-pairs.difference, low=-pairs.high, high=-pairs.low)])
     differences = both[both["second"] == against].set_index("first")[["difference", "low", "high"]]
     table = table.join(differences.rename(columns={"low": "difference_low", "high": "difference_high"}))
     ranked = [name for name in table.index if name in STRATEGIES and rates[name].tuned]
@@ -215,7 +213,6 @@ def summary(
 def _provenance(
     experiment: Experiment, rates: dict[str, LearningRate], texts: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
-    """What the numbers depend on, the command that makes them again, and doubts."""
     options, classes = experiment.options, experiment.data.class_count
     own = {name: digest for name, digest in texts.items() if digest}
     doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}

@@ -27,7 +27,7 @@ class DataSettings:
 
 @dataclass(frozen=True)
 class ComparisonSettings(DataSettings):
-    """How to compare; what is None follows from the profile, the model or the strategies."""
+    """How to compare; None: by the profile, the model or the strategies."""
 
     seeds: int | None = option(None, "runs of each strategy; default: as the profile says", at_least=1, at_most=1000)
     block_size: int | None = option(

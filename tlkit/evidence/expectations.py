@@ -16,14 +16,13 @@ from tlkit.settings import TrainingConfig
 from tlkit.steps import NothingToTrain, TrainingState, take_step
 from tlkit.strategies import StrategyReport
 
-WARM_UP = 2  # steps before memory and speed are steady: the optimizer's state is made in the first
-SMOOTHING = 5  # parts of a run whose mean losses are compared
+WARM_UP = 2  # steps: the optimizer's state is made in the first
 LEARNING_RATE = 1e-3  # of the steps that show what moves
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What a run measured; a method for each expectation says whether it holds, and by which figures."""
+    """What a run measured; a method for each expectation says whether it holds, and the figures."""
 
     history: pd.DataFrame  # as in `TrainingResult`
     peak_bytes: float
@@ -43,7 +42,7 @@ class Seen:
         return bool(fall >= wanted), f"{first:.2f} to {last:.2f} nats per token, {fall:.0f}% (wanted {wanted:g}%)"
 
     def smoothed_loss_decreases(self, wanted: bool) -> tuple[bool, str]:
-        means = [some.mean() for some in np.array_split(self.history.loss.to_numpy(), SMOOTHING)]
+        means = [some.mean() for some in np.array_split(self.history.loss.to_numpy(), 5)]
         return bool((np.diff(means) < 0).all()), "means of five parts: " + ", ".join(f"{mean:.2f}" for mean in means)
 
     def peak_memory(self, wanted: str) -> tuple[bool, str]:
@@ -108,7 +107,7 @@ def judge(expected: Mapping[str, object], seen: Seen) -> list[Verdict]:
 
 @contextmanager
 def memory_watched(model: torch.nn.Module) -> Iterator[list[int]]:
-    """Note how many bytes of tensors are held after each step of an optimizer."""
+    """Note the bytes of tensors that are held after each step of an optimizer."""
     held = []
     with track_memory(model) as track:
         noting = register_optimizer_step_post_hook(lambda *_: held.append(track.current))

@@ -1,4 +1,4 @@
-"""What the runs of a comparison or a search have in common, and how one is carried out and measured."""
+"""What the runs of a comparison or a search share, and how one is carried out."""
 
 import datetime
 import math
@@ -149,8 +149,8 @@ def load_experiment(model: str | None, profile: Profile, options: ComparisonSett
     task, base = data.task, load_model(model, classes=data.class_count)
     if hasattr(base.model, "peft_config"):
         raise ValueError(
-            f"{base.name} is an adapter, and strategies start from plain weights: expected a folder with what "
-            f"load_model({base.name!r}, adapter='merge') returns"
+            f"{base.name} is an adapter: expected plain weights, such as load_model({base.name!r}, adapter='merge') "
+            f"returns, saved in a folder"
         )
     limit = longest_input(base.model) or math.inf
     row = options.block_size or min(task.row, limit)

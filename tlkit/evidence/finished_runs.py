@@ -12,7 +12,7 @@ from filelock import Timeout
 from tlkit.files import held, write_text_atomically
 from tlkit.jobs import Job
 
-PAUSE = 1.0  # seconds, until runs of other processes are looked for again
+PAUSE = 1.0  # seconds, before other processes' runs are looked for
 
 
 @dataclass(frozen=True)

@@ -53,13 +53,14 @@ def best_rates(record: pd.DataFrame, origin: str = "swept") -> tuple[dict[str, L
         means = perplexity.groupby(runs.learning_rate).mean()
         if means.empty or math.isinf(means.min()):
             tried = f"training diverged at every rate from {means.index.min():g} to {means.index.max():g}"
-            reasons[strategy] = next(iter(runs.error.dropna() if "error" in runs else ()), tried)
+            reason = next(iter(runs.error.dropna() if "error" in runs else ()), tried)
+            reasons[strategy] = f"no learning rate for {strategy}: {reason}"
             continue
         best = float(means.idxmin())
         interior = means.index.min() < best < means.index.max()
         edge = "" if interior else "; the edge of the rates that were tried"
         rates[strategy] = LearningRate(best, source + edge, interior, len(runs))
-    return rates, {strategy: f"no learning rate for {strategy}: {reason}" for strategy, reason in reasons.items()}
+    return rates, reasons
 
 
 def recorded_rates(model: str, task: str = "text") -> pd.DataFrame | None:
@@ -70,7 +71,6 @@ def recorded_rates(model: str, task: str = "text") -> pd.DataFrame | None:
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
-    """The learning rate that is recorded for a strategy on a model."""
     if optimizer != "adamw":
         raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
     model = chosen_model(model)
@@ -89,14 +89,14 @@ def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: st
 def learning_rates_for(
     model: str, strategies: Iterable[str], settings: Mapping[str, object], given: Mapping[str, float]
 ) -> dict[str, LearningRate]:
-    """Find the learning rates that are known before any run: those given, then those recorded for the model.
+    """Find the learning rates that are given or else recorded for the model.
 
-    A given one is not tuned; a recorded one only where `TUNED_FOR` is as in `settings`, and its source says what is
+    A given one is not tuned; a recorded one only where `TUNED_FOR` is as in `settings`, else its source says what is
     not.
     """
     rates, record = {}, recorded_rates(model, settings["task"])
     if record is not None:
-        # Examples are padded to the longest of a run, so their width differs with the documents and decides nothing.
+        # Examples are padded to the longest of a run, which decides nothing.
         decisive = {key: words for key, words in TUNED_FOR.items() if key != "block_size" or settings["task"] == "text"}
         here = {"model": model, **settings}
         other = [words.format_map(here) for key, words in decisive.items() if record[key].iloc[0] != settings[key]]
@@ -126,12 +126,10 @@ def find_rates(
     if not missing:
         return rates, {}
     steps = min(experiment.steps, SHORT_STEPS)
-    cost = f"about {len(missing) * BUDGET} runs of {steps} steps, unless --learning-rates gives them"
     print(
         f"No tuned learning rates for {', '.join(missing)} on {experiment.model} with {experiment.data.used.name}: "
-        f"a short sweep on validation text comes first, {cost}",
+        f"a short sweep on validation text comes first, about {len(missing) * BUDGET} runs of {steps} steps",
         file=sys.stderr,
-        flush=True,
     )
     short = replace(experiment.config, epochs=experiment.config.epochs * steps / experiment.steps)
     record = tune(experiment, missing, short, kept=kept, progress=progress)
@@ -200,7 +198,7 @@ def next_rate(scores: Mapping[float, float]) -> float | None:
     else:
         beside = (tried[place - 1], tried[place + 1])
         rate = math.sqrt(best * max(beside, key=lambda other: round(abs(math.log10(other / best)), 2)))
-    return float(f"{rate:.3g}")  # three digits, for people and for the names of runs
+    return float(f"{rate:.3g}")  # for the names of runs
 
 
 def run_trial(

@@ -74,7 +74,7 @@ def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
 def _difference(
     nats: np.ndarray, present: np.ndarray, tokens: np.ndarray, pair: list[int]
 ) -> tuple[float, float, tuple[Source, ...]]:
-    """Logarithms of two perplexities' geometric mean and of their ratio, and what makes the ratio uncertain."""
+    """Logarithms of two perplexities' geometric mean and ratio, and what makes the ratio uncertain."""
     seeds = present[pair].all(axis=0)
     nats, total = nats[:, :, seeds], tokens.sum()
     per_token = nats.sum(axis=0) / total if total else np.full(nats.shape[1:], np.nan)
@@ -103,7 +103,6 @@ def over_seeds(per_token: np.ndarray, pair: list[int] | tuple[int, int]) -> Sour
 
     Args:
         per_token: nats a token, shape (strategies, seeds), NaN where a strategy lacks a seed.
-        pair: places of the two strategies.
     """
     seeds = per_token.shape[1]
     of_pair = (per_token[pair[0]] - per_token[pair[1]]).var(ddof=1)

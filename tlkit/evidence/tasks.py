@@ -21,10 +21,10 @@ from tlkit.models import agreed_classes, continue_tokens
 from tlkit.models.parts import longest_input
 from tlkit.settings import Profile
 
-LONGEST_ROW = 512  # tokens of a conversation or a text, where the model reads more
+LONGEST_ROW = 512  # tokens, where the model reads more
 NEW_TOKENS = 96  # of an answer; one in a hundred of the bundled ones is longer
 Documents = Sequence[object]
-Classes = tuple[str, ...] | None  # names of a classifier's classes in its order; None for a language model
+Classes = tuple[str, ...] | None  # of a classifier in its order; None for a language model
 Window = dict[str, int]  # `context`, `stride` and perhaps `batch_size`
 
 
@@ -85,10 +85,10 @@ class AnswerTask(Task):
     def general(self) -> Corpus:
         return load_conversations("general")
 
-    def batch(self, documents: Documents, tokenizer, length: int, classes: None) -> Examples:
+    def batch(self, documents, tokenizer, length, classes) -> Examples:
         return _answers(documents, tokenizer, length, self.learn)
 
-    def longer(self, documents: Documents, tokenizer, row: int) -> int:
+    def longer(self, documents, tokenizer, row) -> int:
         return len(short_enough(documents, tokenizer, row)[1])
 
     def score(self, model, tokenizer, documents, window, classes, progress) -> PerplexityResult:
@@ -100,8 +100,8 @@ def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers
     kept, long = short_enough(documents, tokenizer, length)
     if long:
         warnings.warn(
-            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the "
-            f"first {long[0].id!r}",
+            f"{len(long)} of {len(documents)} conversations have more than {length} tokens and are left out, the first "
+            f"{long[0].id!r}",
             stacklevel=2,
         )
     if documents and not kept:
@@ -123,10 +123,10 @@ class ClassTask(Task):
     def classes(self, corpus: Corpus) -> tuple[str, ...]:
         return class_names(corpus.train)
 
-    def batch(self, documents: Documents, tokenizer, length: int, classes: tuple[str, ...]) -> Examples:
+    def batch(self, documents, tokenizer, length, classes) -> Examples:
         return class_examples(documents, tokenizer, classes, length=length)
 
-    def longer(self, documents: Documents, tokenizer, row: int) -> int:
+    def longer(self, documents, tokenizer, row) -> int:
         ids = tokenizer([str(one) for one in documents], add_special_tokens=False, verbose=False)["input_ids"]
         return sum(len(one) > row for one in ids)
 
@@ -249,7 +249,6 @@ def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, 
 
 
 def refuse_references(conversations: Iterable[Conversation], fields: Sequence[str]) -> None:
-    """Refuse conversations whose own answers lack a field."""
     for asked in conversations:
         if missing := [field for field in fields if field not in _object(asked.answer)]:
             raise ValueError(f"conversation {asked.id!r}: its answer is no JSON object with {missing[0]!r}")
