@@ -59,9 +59,9 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
         report, tokenizer = _adapted(options, config.seed, documents)
         length = options.sequence_length or min(task.row, longest_input(report.model) or task.row)
         blocks, validation = task.batch(corpus.train, tokenizer, length, classes), None
-        if config.patience is not None or config.evaluate_every is not None:
+        if config.patience or config.evaluate_every:
             validation = task.batch(corpus.validation, tokenizer, length, classes)
-        if options.max_steps is not None:
+        if options.max_steps:
             config = replace(config, epochs=options.max_steps / training.steps_per_epoch(len(blocks), config))
         options = replace(options, model=models.chosen_model(options.model), sequence_length=blocks.shape[1])
         run = partial(_train, report, blocks, validation, options, config, plan, accelerator)

@@ -28,16 +28,12 @@ ASSUMED = (
 
 @dataclass(frozen=True)
 class Audit:
-    """What can be said of a published table.
+    """What can be said of a published table."""
 
-    Attributes:
-        table: rows, best first: name, value, spread (the standard deviation over items), error (the standard error),
-            low and high (95%, of this row alone), items, rank.
-        pairs: as of `compare_pairs`.
-    """
-
+    # Best first: name, value, spread (the standard deviation over items), error (the standard error), low and high
+    # (95%, of this row alone), items, rank.
     table: pd.DataFrame
-    pairs: pd.DataFrame
+    pairs: pd.DataFrame  # as of `compare_pairs`
 
     def plan(self, difference: float = 0.01) -> pd.DataFrame:
         """Say how many items or seeds find one difference 80% of the time, of a pair chosen beforehand."""

@@ -135,8 +135,8 @@ class Experiment:
             "general": forgotten.perplexity if forgotten else math.nan,
             **of_task,
         }
-        by_document = {"nats": list(score.document_nats), "tokens": list(score.document_tokens)}
-        return figures, {"document": list(range(score.documents))} | by_document
+        nats, tokens = list(score.document_nats), list(score.document_tokens)
+        return figures, {"document": list(range(score.documents)), "nats": nats, "tokens": tokens}
 
 
 def now() -> str:

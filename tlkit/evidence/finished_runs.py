@@ -29,20 +29,18 @@ class FinishedRuns:
 
     def read(self) -> dict[str, dict]:
         """The outcomes that are here; ValueError for those of other settings or strategies."""
-        outcomes, other = {}, "name another output folder"
+        outcomes = {}
         for path in sorted(self.folder.glob("*.json")):
             try:
                 content = json.loads(path.read_text(encoding="utf-8"))
                 before, outcome = dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it") from None
-            text, strategy = before.pop("strategy_sha256", None), outcome.get("strategy")
-            keys = [key for key in before | self.settings if before.get(key) != self.settings.get(key)]
-            if keys:
-                differences = [f"{key} was {before.get(key)} and is now {self.settings.get(key)}" for key in keys]
-                raise ValueError(f"{path}: {'; '.join(differences)}: {other}")
-            if strategy in self.texts and text != self.texts[strategy]:
-                raise ValueError(f"{path}: the text of {strategy!r} was another: {other}")
+            digest = self.texts.get(outcome.get("strategy"), before.get("strategy_sha256"))
+            here = self.settings | {"strategy_sha256": digest}
+            if keys := [key for key in before | here if before.get(key) != here.get(key)]:
+                differences = [f"{key} was {before.get(key)} and is now {here.get(key)}" for key in keys]
+                raise ValueError(f"{path}: {'; '.join(differences)}: name another output folder")
             outcomes[path.stem] = outcome
         return outcomes
 

@@ -12,7 +12,6 @@ from scipy.special import stdtrit
 
 CONFIDENCE = 0.95
 FEWEST_DOCUMENTS = 5
-PAIR_COLUMNS = ["first", "second", "difference", "low", "high", "separated"]
 Source = tuple[float, float]  # of chance: its standard error and its degrees of freedom
 
 
@@ -53,8 +52,8 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
         with np.errstate(over="ignore"):
             difference, low, high = 2 * np.exp(middle) * np.sinh(ends / 2)
         rows.append((*pair, difference, low, high, low > 0 or high < 0))
-    kinds = dict.fromkeys(PAIR_COLUMNS[2:5], float) | {"separated": bool}
-    return pd.DataFrame(rows, columns=PAIR_COLUMNS).astype(kinds)
+    kinds = {"difference": float, "low": float, "high": float, "separated": bool}
+    return pd.DataFrame(rows, columns=["first", "second", *kinds]).astype(kinds)
 
 
 def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:

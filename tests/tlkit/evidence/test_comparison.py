@@ -440,7 +440,7 @@ def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
     plugin.write_text(OWN.replace("BLOCK = 0", "BLOCK = 1"))  # no function is another, and what they do is
     assert main([*command, "full,mine"]) == 2
     said = capsys.readouterr().err
-    assert "mine at 0.01, seed 0.json: the text of 'mine' was another: name another output" in said
+    assert "mine at 0.01, seed 0.json: strategy_sha256 was " in said and "name another output" in said
     assert main([*command, "full"]) == 0 and not carried_out, "what is not asked for is in nobody's way"
 
 
