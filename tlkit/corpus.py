@@ -209,7 +209,7 @@ def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_key
     if unknown := sorted(map(str, set(row) - set(keys) - set(ignore_keys))):
         raise ValueError(
             f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}, or "
-            f"--ignore-keys {','.join(unknown)} (from Python: ignore_keys={unknown})"
+            f"--ignore-keys {','.join(unknown)} (in Python ignore_keys={unknown})"
         )
 
 

@@ -226,7 +226,7 @@ def answer(model, tokenizer, conversations: Sequence[Conversation]) -> pd.DataFr
     Returns:
         A row for each: reference (the conversation's own answer), and answer.
     """
-    prompts = [prompt_of(asked.question, tokenizer) for asked in conversations]
+    prompts = [prompt_of(asked.messages[:-1], tokenizer) for asked in conversations]
     room = (longest_input(model) or math.inf) - max(map(len, prompts))
     written = continue_tokens(model, tokenizer, prompts, new_tokens=max(1, min(NEW_TOKENS, room)))
     references = [asked.answer for asked in conversations]

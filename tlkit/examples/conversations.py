@@ -48,10 +48,6 @@ class Conversation:
         return f"Conversation({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
     @property
-    def question(self) -> tuple[tuple[str, str], ...]:
-        return self.messages[:-1]
-
-    @property
     def answer(self) -> str:
         return self.messages[-1][1]
 
@@ -257,10 +253,9 @@ def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bo
     """Pairs of role and content in the chat template, with `answers_next` up to where an answer begins."""
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
-    if tools:
-        options["tools"] = [json.loads(tool) for tool in tools]
+    functions = [json.loads(tool) for tool in tools] or None
     try:
-        return tokenizer.apply_chat_template(given, **options)
+        return tokenizer.apply_chat_template(given, functions, **options)
     except TemplateError as error:
         raise ValueError(f"the chat template of this model refuses it: {error}") from error
 

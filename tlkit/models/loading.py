@@ -105,7 +105,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
     options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
     model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
     if classes is not None:  # with a new head in place of the one for tokens
-        new = {id(parameter) for parameter in class_head(model)}
+        new = set(map(id, class_head(model)))
         head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
         loading["missing_keys"] = set(loading["missing_keys"]) - head
         loading["unexpected_keys"] = [k for k in loading["unexpected_keys"] if not k.startswith(LANGUAGE_HEADS)]
@@ -151,8 +151,7 @@ def with_adapter(name: str, model: PreTrainedModel, folder: Path, base: Path, wa
     tensors, absent = dict(adapted.named_parameters(remove_duplicate=False)), set(loading.missing_keys)
     there = {id(tensor) for key, tensor in tensors.items() if key not in absent}
     missing = [key for key in absent if id(tensors.get(key)) not in there]
-    keys = {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}
-    refuse_partial_load(name, keys, adapted)
+    refuse_partial_load(name, {"missing_keys": missing, "unexpected_keys": unexpected, "mismatched_keys": []}, adapted)
     return _merged(name, adapted) if way == "merge" else adapted
 
 

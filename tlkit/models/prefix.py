@@ -107,13 +107,11 @@ def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
         states.append(args[0] if args else kwargs["hidden_states"])
 
     tokens = torch.arange(8, device=next(base.parameters()).device)[None]
-    hooks = [block.register_forward_pre_hook(note, with_kwargs=True) for block in find_blocks(base)]
-    try:
+    with ExitStack() as hooks:
+        for block in find_blocks(base):
+            hooks.callback(block.register_forward_pre_hook(note, with_kwargs=True).remove)
         last = base.get_decoder()(input_ids=tokens, use_cache=False).last_hidden_state
-        return [*states, last]
-    finally:
-        for hook in hooks:
-            hook.remove()
+    return [*states, last]
 
 
 @torch.no_grad()

@@ -88,8 +88,8 @@ def source_of(name: str) -> str:
     """The folder or hub id that a name stands for; of a preset the folder of its package, where that was fetched."""
     if name not in PRESETS:
         return name
-    packaged = PRESETS[name].package and package_folder(name)
-    return str(packaged) if packaged and packaged.is_dir() else PRESETS[name].source
+    packaged = package_folder(name)
+    return str(packaged) if packaged.is_dir() else PRESETS[name].source
 
 
 def fetched_folder(name: str) -> Path | None:
@@ -134,7 +134,7 @@ def named_base(folder: Path) -> str | None:
     if not notes.is_file():
         return None
     if (folder / "config.json").is_file():
-        raise ValueError(f"{folder} holds an adapter and a whole model: move one of them to another folder")
+        raise ValueError(f"{folder} holds an adapter and a whole model: move one of them")
     with one_line_errors(str(folder)):
         base = json.loads(notes.read_text(encoding="utf-8")).get("base_model_name_or_path")
     if not base:

@@ -103,7 +103,7 @@ def test_the_token_that_ends_a_turn_is_learned_and_stops_the_model(configured, c
     model.lm_head = torch.nn.Linear(model.config.hidden_size, len(chatml))
     model.lm_head.weight.data.zero_()
     model.lm_head.bias.data = torch.nn.functional.one_hot(torch.tensor(end), len(chatml)).float()
-    (written,) = continue_tokens(model, chatml, [prompt_of(ASKED.question, chatml)], new_tokens=4)
+    (written,) = continue_tokens(model, chatml, [prompt_of(ASKED.messages[:-1], chatml)], new_tokens=4)
     assert (written.tokens, written.ended) == (1, True)
 
 
@@ -314,7 +314,7 @@ def test_the_bug_reports_are_what_their_datasheet_says():
     for one in (one for split in splits for one in split):
         answer = json.loads(one.answer)
         assert list(answer) == ["crate", "version", "system", "kind"] and answer["crate"] == one.topic
-        assert all(answer[key] is None or answer[key] in one.question[0][1] for key in ("version", "system"))
+        assert all(answer[key] is None or answer[key] in one.messages[0][1] for key in ("version", "system"))
 
 
 def test_the_bundled_conversations_are_what_their_datasheet_says():
@@ -355,4 +355,4 @@ def test_no_question_is_asked_twice_across_splits():
 
 
 def prose_of(one: Conversation) -> str:
-    return re.sub(r"```.*?```", " ", one.question[-1][1], flags=re.DOTALL)
+    return re.sub(r"```.*?```", " ", one.messages[-2][1], flags=re.DOTALL)

@@ -109,7 +109,7 @@ def test_of_whole_conversations_the_questions_are_learned_too_and_the_same_is_sc
     few, _ = short_enough(load_conversations().train[:8], tiny.tokenizer, 256)
     answers, whole = TASKS["answer"], TASKS["conversation"]
     learned = [(task.batch(few, tiny.tokenizer, 256, None).labels != -100).sum(1) for task in (answers, whole)]
-    questions = torch.tensor([len(prompt_of(one.question, tiny.tokenizer)) for one in few])
+    questions = torch.tensor([len(prompt_of(one.messages[:-1], tiny.tokenizer)) for one in few])
     assert torch.equal(learned[1] - learned[0], questions) and type(whole).score is type(answers).score
 
 
