@@ -87,7 +87,7 @@ def _conversation(row: dict, name: str, ignore_keys: Collection[str]) -> Convers
     for number, message in enumerate(_messages(row), 1):
         refuse_unknown_keys(f"message {number}", message, MESSAGE_KEYS, ignore_keys)
         role, content = message.get("role"), message.get("content")
-        marks = [message[key] for key in ("weight", "train") if message.get(key) is not None]
+        marks = [message[key] for key in ("weight", "train") if key in message]
         if role not in ROLES:
             raise ValueError(f"message {number}: role {role!r}: expected one of {', '.join(ROLES)}")
         if not isinstance(content, str) or not content.strip():

@@ -237,11 +237,10 @@ def architecture(name: str) -> PretrainedConfig:
 
 def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> PreTrainedModel:
     """An architecture without weights (torch's meta device); names and classes as for `load_model`."""
-    config = architecture(source) if isinstance(source, str) else source
+    config = architecture(source) if isinstance(source, str) else copy.deepcopy(source)
+    if classes is not None:
+        config.num_labels, config.get_text_config().pad_token_id = classes, 0
     with torch.device("meta"):
-        if classes is not None:
-            config = copy.deepcopy(config)
-            config.num_labels, config.get_text_config().pad_token_id = classes, 0
         model = _auto_class(classes).from_config(config, trust_remote_code=False)
         model.tie_weights()
     return model

@@ -79,11 +79,10 @@ def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[d
 
 def is_norm(module: nn.Module) -> bool:
     """By class, never by the name that the module has in its parent."""
-    kind = type(module).__name__
-    if isinstance(module, nn.LayerNorm | nn.RMSNorm) or kind.endswith(("RMSNorm", "LayerNorm")):
-        return True
-    # Such as MambaRMSNormGated; a module with parts only has a norm among them.
-    return ("RMSNorm" in kind or "LayerNorm" in kind) and not any(module.children())
+    if any(module.children()):  # a part of it may be a norm
+        return False
+    kind = type(module).__name__  # such as MambaRMSNormGated
+    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or "RMSNorm" in kind or "LayerNorm" in kind
 
 
 def longest_input(model: nn.Module) -> int | None:
