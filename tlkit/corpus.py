@@ -17,7 +17,7 @@ from tlkit.files import read_text
 from tlkit.settings import DATA
 
 SPLITS = ("train", "validation", "test")
-NAMED = ("rust", "facts", "general", "kitchen")  # corpora that are asked for by name; all others by path
+NAMED = ("rust", "facts", "general", "kitchen")  # all other corpora are asked for by path
 ROW_FILES = (".jsonl", ".json", ".csv", ".parquet")
 TEXT_FILES, IN_FOLDERS = (".txt", ".md", *ROW_FILES), (".txt", ".md", ".jsonl")
 
@@ -42,7 +42,7 @@ class Corpus:
                     raise ValueError(f"{self.name}: {str(document)[:40]!r} is in {owner[words]} and in {split}")
 
     def limited(self, train: int | None = None, test: int | None = None) -> "Corpus":
-        """The first documents of each split, of validation as many as of test; None keeps all."""
+        """The first documents of each split, of validation as many as of test."""
         return replace(self, train=self.train[:train], validation=self.validation[:test], test=self.test[:test])
 
     @property
@@ -125,7 +125,7 @@ def pack(texts: Sequence[str], tokenizer, block_size: int) -> torch.Tensor:
 
 
 def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.Tensor]:
-    """Documents in one row of tokens, each behind its opening, and the number of each token's document."""
+    """Documents in one row of tokens, each behind its opening; and each token's document, by number."""
     if isinstance(texts, str):
         raise ValueError("one string was given: expected a list of documents")
     opening = document_opening(tokenizer)

@@ -43,7 +43,7 @@ def restore_linear_layers(blocks: nn.ModuleList) -> None:
 
 
 def four_bit_config(kind: type) -> type:
-    """A configuration of peft whose file also says that the weights beside the adapter are in 4 bits."""
+    """A configuration of peft whose file also says that the base is in 4 bits."""
 
     @dataclass
     class FourBitConfig(kind):

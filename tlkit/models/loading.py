@@ -22,7 +22,7 @@ from tlkit.quantization import four_bit_config, logical_size, quantize_linear_la
 # How architectures call what makes logits of tokens; a classifier has no place for it.
 LANGUAGE_HEADS = ("lm_head", "embed_out", "output_projection", "cls.predictions")
 CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "classes.json"]}
-# Masks and position tables that earlier versions of transformers kept in the file.
+# Masks and position tables that earlier transformers kept in the file.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
 PROBE = 40  # tokens of the text in which the future is looked for
@@ -53,7 +53,7 @@ def load_model(
     classes: int | None = None,
     seed: int = 0,
 ) -> LoadedModel:
-    """Load a model and its tokenizer, and refuse what is not wholly there or cannot be a causal language model.
+    """Load a model and its tokenizer; refuse what is not wholly there or is no causal language model.
 
     Args:
         name: a preset, a hub id or a folder, also one of an adapter; None for `TLKIT_MODEL`, else the bundled model.
@@ -104,7 +104,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
         return kind.from_config(transformers.AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
     options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
     model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
-    if classes is not None:  # with a new head in place of the one for tokens
+    if classes is not None:  # its head is new
         new = set(map(id, class_head(model)))
         head = {key for key, parameter in model.named_parameters() if id(parameter) in new}
         loading["missing_keys"] = set(loading["missing_keys"]) - head
@@ -247,7 +247,7 @@ def meta_model(source: str | PretrainedConfig, classes: int | None = None) -> Pr
 
 
 def _has_own_head(folder: Path, config: PretrainedConfig) -> bool:
-    """Whether a head differs from the embedding that it is said to be tied to; so transformers loads it."""
+    """Whether a head differs from the embedding that it is said to be tied to; transformers loads it so."""
     if type(config) not in transformers.MODEL_FOR_CAUSAL_LM_MAPPING:
         return False
     with torch.device("meta"):

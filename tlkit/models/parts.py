@@ -21,7 +21,7 @@ def classifies(model: nn.Module) -> bool:
 
 
 def class_head(model: nn.Module) -> list[nn.Parameter]:
-    """Of a classifier, the weights that no pretraining has made, peft's copy of them included."""
+    """A classifier's weights that no pretraining has made, peft's copy included."""
     base = base_model(model)
     if not classifies(model):
         return []
@@ -137,7 +137,7 @@ def rounding(model: nn.Module) -> float:
 
 
 def adapter_names(model: nn.Module) -> frozenset[str]:
-    """The parameters that peft has added: all that is beside the modules it wraps."""
+    """All parameters beside the modules that peft wraps."""
     added = _identities(model) - _identities(base_model(model))
     for module in model.modules():
         if (wrapped := original_module_of(module)) is not None:

