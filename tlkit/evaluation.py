@@ -95,7 +95,6 @@ def perplexity(
     return _result(losses, counts, "".join(texts), (context, stride), vocabulary, unknown)
 
 
-@torch.no_grad()
 def score_examples(
     model: torch.nn.Module, examples: Examples, *, tokenizer=None, batch_size: int = 8, progress: Job = SILENT
 ) -> PerplexityResult:
@@ -160,7 +159,7 @@ def _result(
         context=window[0],
         stride=window[1],
         document_nats=tuple(losses.tolist()),
-        document_tokens=tuple(int(count) for count in counts),
+        document_tokens=tuple(counts.int().tolist()),
     )
 
 
@@ -196,11 +195,10 @@ def _losses(model: torch.nn.Module, inputs: torch.Tensor, targets: torch.Tensor)
 
 
 def _bootstrap(losses: torch.Tensor, counts: torch.Tensor) -> tuple[float, float]:
-    """95% interval of perplexity; documents are drawn, for tokens of one text are not independent."""
+    """95% interval over documents, for tokens of one text are not independent."""
     draws = torch.randint(len(losses), (BOOTSTRAP_DRAWS, len(losses)), generator=torch.Generator().manual_seed(0))
     means = losses[draws].sum(1) / counts[draws].sum(1).clamp(min=1)
-    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=means.dtype)).exp().tolist()
-    return low, high
+    return tuple(torch.quantile(means, torch.tensor([0.025, 0.975], dtype=means.dtype)).exp().tolist())
 
 
 def _doubts(value: float, tokens: int, vocabulary: int, unknown: float) -> tuple[str, ...]:

@@ -35,14 +35,15 @@ def model_card(
 ) -> str:
     """Front matter as the hub reads it, then sections for people."""
     task, corpus, base = settings["task"], Path(settings["corpus"]).name, base_model(report.model).name_or_path
-    is_adapter, kind = FAMILIES.get(report.strategy) == "peft", "classification" if task == "classify" else "generation"
-    score = EvalResult(f"text-{kind}", corpus, f"{corpus}, test split", "perplexity", after.perplexity)
+    is_adapter, base_id = FAMILIES.get(report.strategy) == "peft", hub_id(base)
+    pipeline = "text-classification" if task == "classify" else "text-generation"
+    score = EvalResult(pipeline, corpus, f"{corpus}, test split", "perplexity", after.perplexity)
     front = ModelCardData(
         model_name=name,
-        base_model=hub_id(base),  # the hub refuses what is no id
+        base_model=base_id,
         license="cc-by-4.0" if base == "tiny" else None,
         library_name="peft" if is_adapter else "transformers",
-        pipeline_tag=f"text-{kind}",
+        pipeline_tag=pipeline,
         tags=["tlkit", report.strategy],
         eval_results=[score],
     )
@@ -53,8 +54,8 @@ def model_card(
         str(TEMPLATE),
         name=name,
         base=base,
-        base_folder=None if base == "tiny" or hub_id(base) else Path(base).name,
-        base_id=hub_id(base),
+        base_folder=None if base == "tiny" or base_id else Path(base).name,
+        base_id=base_id,
         package=PRESETS[base].package if base in PRESETS else None,
         report=report,
         is_adapter=is_adapter,

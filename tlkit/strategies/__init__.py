@@ -1,4 +1,4 @@
-"""What is trainable: the strategies by name, what each really selects, and how a reader adds one."""
+"""What of a model is trained."""
 
 from tlkit.strategies.apply import StrategyReport, apply_strategy, component_of, describe
 from tlkit.strategies.registry import (

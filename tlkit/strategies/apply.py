@@ -1,4 +1,4 @@
-"""What a strategy selects in a model, and a look at whether that can be trained."""
+"""What a strategy selects in a model."""
 
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -101,8 +101,7 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         raise ValueError(f"{strategy} trains weights that are here packed in 4 bits: choose lora or qlora")
     model.requires_grad_(False)
     adapted, groups = _selected(model, strategy, options)
-    originals = filter(None, map(parts.original_module_of, adapted.modules()))
-    replaced = {id(parameter) for module in originals for parameter in module.parameters()}
+    replaced = _replaced(adapted)
     for parameter in parts.class_head(adapted):  # it is new: every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
@@ -113,6 +112,12 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
     if strategy != "full" and report.trainable_values == report.total_values and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     return report
+
+
+def _replaced(adapted: nn.Module) -> set[int]:
+    """The identities of weights in modules that peft has wrapped or copied."""
+    originals = filter(None, map(parts.original_module_of, adapted.modules()))
+    return {id(parameter) for module in originals for parameter in module.parameters()}
 
 
 def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: str, options: dict) -> None:
@@ -149,7 +154,7 @@ def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tu
 
 
 def _passed_over(adapted: nn.Module, everywhere: bool) -> tuple[str, ...]:
-    """Sentences about matrices of the blocks, often those of experts, that are not adapted or not packed in 4 bits."""
+    """Doubts about matrices of the blocks, often of experts, that are not adapted or not packed in 4 bits."""
     added = {id(adapted.get_parameter(name)) for name in parts.adapter_names(adapted)}
     if not added:
         return ()
@@ -161,9 +166,8 @@ def _passed_over(adapted: nn.Module, everywhere: bool) -> tuple[str, ...]:
     if parts.in_four_bits(adapted) and whole:
         share = f"{sum(whole.values()) / total:.0%} of the blocks' values"
         doubts.append(f"{share} are not packed in 4 bits ({max(whole, key=whole.get)}, …)")
-    wrapped = [module for module in blocks.modules() if parts.original_module_of(module) is not None]
-    within = {id(parameter) for module in wrapped for parameter in module.parameters()}
-    beside = {name: logical_size(p) for name, p in matrices.items() if id(p) not in within}
+    replaced = _replaced(blocks)
+    beside = {name: logical_size(p) for name, p in matrices.items() if id(p) not in replaced}
     if everywhere and beside and adapted.peft_config["default"].peft_type in ("LORA", "VERA", "OFT"):
         share = f"{sum(beside.values()):,} of the blocks' {total:,} values"
         doubts.append(f"peft puts no adapter beside {share} ({next(iter(beside))}, …)")
