@@ -1,7 +1,7 @@
 """Several processes that train one model, on accelerate.
 
-Each takes its share of every batch. DDP holds the whole model in each and adds up the gradients; FSDP holds a part of
-every tensor in each, and gathers a block when it is needed.
+Each takes its share of every batch. DDP adds up the gradients of whole models; FSDP holds a part of every tensor in
+each process, and gathers a block when it is needed.
 
 Source: Li et al. 2020, PyTorch Distributed; Zhao et al. 2023, PyTorch FSDP.
 """
@@ -30,13 +30,13 @@ from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find
 from tlkit.settings import Plan, TrainingConfig
 from tlkit.steps import TrainingState, prepare, summed_loss
 
-TIMEOUT = datetime.timedelta(minutes=30)  # for the one that evaluates while the others wait
+TIMEOUT = datetime.timedelta(minutes=30)  # others wait while one evaluates
 LOST = re.compile(r"closed by peer|reset by peer|Broken pipe|refused|Timed out|not connected", re.IGNORECASE)
 
 
 @contextmanager
 def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Accelerator | None]:
-    """Join the processes that torchrun has started; None where it has started none."""
+    """Join the processes that torchrun has started; None without any."""
     if not distributed.is_torchelastic_launched():
         if sharding is not None:
             raise ValueError(f"sharding {sharding!r} needs several processes: `torchrun --nproc-per-node 2 -m tlkit …`")
@@ -49,8 +49,8 @@ def joined(sharding: str | None = None, *, on_cpu: bool = False) -> Iterator[Acc
         if not LOST.search(str(error)):
             raise
         raise ConnectionError(
-            f"process {accelerator.process_index} of {accelerator.num_processes}: another process has ended; its error "
-            "stands above or below. The same command with --resume goes on from the newest checkpoint"
+            f"process {accelerator.process_index} of {accelerator.num_processes}: another process has ended, with an "
+            "error above or below; the same command with --resume goes on from the newest checkpoint"
         ) from error
     finally:
         accelerator.end_training()
@@ -72,12 +72,12 @@ def train_together(
     resume: bool = False,
     progress: bool | Job = False,
 ) -> training.TrainingResult:
-    """`train` in several processes: each calls this with the same arguments; the first one writes.
+    """`train` in several processes, which call this with the same arguments; the first one writes.
 
     A run that is resumed may have had another number of processes.
 
     Args:
-        model: with FSDP it may be on the host, and is there again at the end.
+        model: for FSDP, one on the host is there again at the end.
         sharding: "ddp" (the default) or "fsdp".
         checkpoint_dir: of several machines, a folder that they share.
     """
@@ -86,8 +86,8 @@ def train_together(
     in_phases = any(group.begins for group in groups)
     if config.patience is not None or in_phases or in_parts and in_four_bits(model):
         raise ValueError(
-            "several processes train without patience, without a strategy that trains in phases, and by fsdp without "
-            "weights in 4 bits: leave it, or use one process"
+            "several processes train without patience, without phases and, by fsdp, without weights in 4 bits: "
+            "use one process"
         )
     data = (blocks, validation)
     checkpoints = training.checkpoints_of(checkpoint_dir, every, resume, model, data, config, plan, groups)
@@ -120,9 +120,9 @@ def train_together(
 
 
 def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:
-    """A process' share of a batch, cut into passes: for each its rows, and their weight, 1 or 0.
+    """A process' share of a batch, cut into passes: rows and their weight, 1 or 0.
 
-    All make as many passes, or they would wait for ever: one whose rows are used up takes a row of weight 0.
+    All make as many passes, or they would wait for ever: when its rows are used up, one takes a row of weight 0.
     """
     most = math.ceil(len(batch) / size)
     mine = batch[rank::size]
@@ -133,7 +133,7 @@ def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[
 def _accumulate_share(
     accelerator: Accelerator, loss: nn.Module, model: nn.Module, batch: Batch, plan: Plan
 ) -> list[torch.Tensor]:
-    """`accumulate_gradients` of each process' share of a batch; returns the loss of all."""
+    """`accumulate_gradients` of a process' share of a batch; returns the loss of all."""
     size, rank = accelerator.num_processes, accelerator.process_index
     torch.manual_seed(torch.initial_seed() * size + rank)  # no two draw the same numbers
     prepare(model, plan)
@@ -151,7 +151,6 @@ def _accumulate_share(
 
 @torch.no_grad()
 def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: Plan) -> float:
-    """`mean_loss`, of which each process computes its share."""
     passes = shares(blocks, accelerator.process_index, accelerator.num_processes, plan.micro_batch_size)
     with evaluation_mode(loss):
         parts = [loss(rows.to(accelerator.device), plan) * weight for rows, weight in passes]
@@ -159,7 +158,7 @@ def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: P
 
 
 class _SummedLoss(nn.Module):
-    """`summed_loss` as a module: DDP and FSDP act where a module's forward pass begins and ends."""
+    """DDP and FSDP act where a module's forward pass begins and ends."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -170,7 +169,7 @@ class _SummedLoss(nn.Module):
 
 
 def _sharded(accelerator: Accelerator, model: nn.Module) -> nn.Module:
-    """The loss of a model that FSDP keeps in parts; accelerate would do so on GPUs only."""
+    """The loss by FSDP; accelerate shards on GPUs only."""
     mesh = init_device_mesh(accelerator.device.type, (accelerator.num_processes,))
     for block in find_blocks(base_model(model)):
         fully_shard(block, mesh=mesh)
@@ -178,7 +177,7 @@ def _sharded(accelerator: Accelerator, model: nn.Module) -> nn.Module:
 
 
 def _second_module(model: nn.Module) -> nn.Module:
-    """A module with the weights of `model`, for FSDP to cut up; those of `model` are empty from now on."""
+    """A module with the weights of `model`, which are empty from now on, for FSDP to cut up."""
     second = copy.deepcopy(model, {id(p): nn.Parameter(p.data, p.requires_grad) for p in model.parameters()})
     for parameter in model.parameters():
         parameter.data = parameter.data.new_empty(0)
@@ -190,21 +189,20 @@ def _whole(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class _WholeState(TrainingState):
-    """Its tensors are saved and loaded whole, also where FSDP keeps them in parts."""
+    """Saves and loads whole tensors, also where FSDP keeps parts."""
 
-    saves = True  # whether this process keeps what is gathered
+    saves = True  # this process keeps what is gathered
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Gathered one by one onto the host, so that no device holds all."""
+        """One by one onto the host, so that no device holds all."""
         gathered = ((name, _whole(tensor)) for name, tensor in super().tensors().items())
         return {name: tensor.cpu() for name, tensor in gathered if self.saves}
 
     def load_tensors(self, step: int, tensors: dict[str, torch.Tensor]) -> None:
-        super().load_tensors(step, {name: self._in_parts(name, tensor) for name, tensor in tensors.items()})
-
-    def _in_parts(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """As the parameter that it belongs to, all but AdamW's count of steps."""
-        like = self.parameters[int(name.split(".")[1])]
-        if not isinstance(like, DTensor) or name.endswith(".step"):
-            return tensor
-        return distribute_tensor(tensor.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+        parts = dict(tensors)
+        for name, tensor in tensors.items():
+            like = self.parameters[int(name.split(".")[1])]
+            if isinstance(like, DTensor) and not name.endswith(".step"):  # AdamW's count of steps is whole
+                here, mesh = tensor.to(like.device), like.device_mesh
+                parts[name] = distribute_tensor(here, mesh, like.placements, src_data_rank=None)
+        super().load_tensors(step, parts)

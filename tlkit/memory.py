@@ -128,10 +128,6 @@ class VirtualDevice(MemoryTrack):
         super().__init__()
         self.name, self.budget = name, budget
 
-    @property
-    def free_memory(self) -> int:
-        return self.budget - self.current
-
     def counting(self) -> AbstractContextManager:
         return nullcontext() if self in _get_current_dispatch_mode_stack() else self  # counted once only
 
@@ -149,8 +145,8 @@ class VirtualDevice(MemoryTrack):
         if self.current + size > self.budget:
             raise torch.OutOfMemoryError(
                 f"CUDA out of memory. Tried to allocate {in_units(size)}. GPU 0 ({self.name}) has a total capacity of "
-                f"{in_units(self.budget)} of which {in_units(self.free_memory)} is free. Of the allocated memory "
-                f"{in_units(self.current)} is allocated by PyTorch."
+                f"{in_units(self.budget)} of which {in_units(self.budget - self.current)} is free. Of the allocated "
+                f"memory {in_units(self.current)} is allocated by PyTorch."
             )
 
 

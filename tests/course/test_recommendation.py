@@ -13,7 +13,7 @@ from tlkit.steps import Plan
 
 @pytest.fixture
 def slow_in_bf16(monkeypatch):
-    monkeypatch.setattr("tlkit.fitting.fallback.bf16_speed", lambda device: 0.5)
+    monkeypatch.setattr("course.panels.recommendation.bf16_speed", lambda device: 0.5)
 
 
 def by_choice(model, strategy, *, dtype, **question):

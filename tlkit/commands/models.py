@@ -73,8 +73,8 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     lines = [str(needed), "A card's driver, libraries and rounding take more: leave 15% of a card."]
     if budget is not None:
         lines.append(f"{'fits' if fits else 'does not fit'} into {in_units(budget)}")
-    figures = {"peak": needed.peak, "phase": needed.phase, **needed.categories}
-    return Outcome(figures | {"on top": needed.process_overhead, "fits": fits}, "\n".join(lines), 0 if fits else 1)
+    figures = {"peak": needed.peak, "phase": needed.phase, **needed.categories, "on top": needed.resident - needed.peak}
+    return Outcome(figures | {"fits": fits}, "\n".join(lines), 0 if fits else 1)
 
 
 def generate(options: GenerateOptions) -> Outcome:

@@ -1,4 +1,4 @@
-"""What a training step will need: it is taken on tensors without contents, which are counted."""
+"""What a training step will need: it is taken on tensors without contents."""
 
 import copy
 import logging
@@ -26,14 +26,14 @@ from tlkit.steps import OPTIMIZERS, NothingToTrain, TrainingState, accumulate_gr
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-# What a process grows by beyond its tensors, for scratch space and libraries: measured on processors, 13 to 22 MiB in
-# each of 56 configurations (tests/benchmarks/memory_accuracy.csv). A card's driver takes more, see `CARD_SHARE`.
+# What a process grows by beyond its tensors: 13 to 22 MiB on processors, in 56 configurations
+# (tests/benchmarks/memory_accuracy.csv). A card's driver takes more, see `CARD_SHARE`.
 PROCESS_OVERHEAD_BYTES = 20 * 2**20
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
 
 
 class CannotEstimate(ValueError):
-    """A step cannot be followed without contents; training may well be possible."""
+    """A step cannot be followed without contents; training may be possible."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,6 @@ class MemoryEstimate:
 
     categories: dict[str, int]  # of `CATEGORIES`, at that moment
     phases: dict[str, int]  # the peak of each part of the step, and of an evaluation
-    process_overhead: int = PROCESS_OVERHEAD_BYTES
 
     @property
     def peak(self) -> int:
@@ -51,16 +50,16 @@ class MemoryEstimate:
     @property
     def resident(self) -> int:
         """Bytes a process grows by, to compare with the free memory of a processor."""
-        return self.peak + self.process_overhead
+        return self.peak + PROCESS_OVERHEAD_BYTES
 
     @property
     def phase(self) -> str:
-        """The part of the step that needs most."""
+        """The one that needs most."""
         return max(self.phases, key=self.phases.get)
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {in_units(size)}" for name, size in self.categories.items())
-        return f"{in_units(self.peak)} in the {self.phase}: {parts}; and {in_units(self.process_overhead)} on top"
+        return f"{in_units(self.peak)} in the {self.phase}: {parts}; and {in_units(PROCESS_OVERHEAD_BYTES)} on top"
 
 
 def estimate_memory(
@@ -76,22 +75,19 @@ def estimate_memory(
     classes: int | None = None,
     **options,
 ) -> MemoryEstimate:
-    """Bytes that one training step will need at its peak; nothing of that size is made.
-
-    The real step is carried out on tensors that have no contents, and every tensor is counted.
+    """Bytes that one training step will need at its peak: it is carried out on tensors without contents.
 
     Args:
         model: a preset, folder, hub id or configuration, which is built without weights and adapted by `strategy`; or
-            a model that is here already, which is copied as it is, without contents.
+            a model that is here already, which is copied without contents.
         strategy: a name of `STRATEGIES`, by default full fine-tuning.
         dtype: of the weights: "fp32", "bf16" or "fp16".
         plan: how the step is carried out, by default all blocks at once.
-        evaluation: windows and tokens of an evaluation that follows, with `windows_at_once` windows; it becomes the
-            phase "evaluation".
-        classes: of a classifier that is built from a name or a configuration; None for a causal language model.
+        evaluation: windows and tokens, if one follows with `windows_at_once`: the phase "evaluation".
+        classes: of a classifier built from a name or configuration; None for a causal language model.
 
     Raises:
-        CannotEstimate: where what the model does depends on the contents of its tensors, as routing to experts may.
+        CannotEstimate: where what the model does depends on contents, as routing to experts may.
     """
     plan = plan or Plan()
     if dtype not in DTYPES:
@@ -116,11 +112,11 @@ def estimate_memory(
             peaks = trace.peaks or {"nothing on the device": {}}
     except NothingToTrain:  # so it is with contents, too
         raise
-    except Exception as error:  # a model's own code may raise anything where it finds no contents
+    except Exception as error:  # a model's code may raise anything where it finds no contents
         reason = (str(error).strip() or "no reason given").splitlines()[0]
         raise CannotEstimate(
             f"the memory of {type(model).__name__} cannot be estimated: its step depends on the contents of tensors "
-            f"({type(error).__name__}: {reason}). `train_with_fallback` then goes by real out-of-memory errors"
+            f"({type(error).__name__}: {reason}). `train_with_fallback` goes by real out-of-memory errors"
         ) from error
     phases = {phase: sum(categories.values()) for phase, categories in peaks.items()}
     highest = peaks[max(phases, key=phases.get)]
@@ -146,12 +142,12 @@ class StepTrace(MemoryTrack):
         if function is torch.ops.prim.device.default:  # two thirds of all calls
             return args[0].fake_device
         if function is torch.ops.aten._grouped_mm.default and isinstance(args[0], FakeTensor):
-            # Mixtures of experts. torch's rule for tensors without contents accepts bf16 only.
+            # Mixtures of experts: torch's rule without contents accepts bf16 only.
             function, args, kwargs = torch.ops.aten.new_empty.default, *_grouped_product(*args, **kwargs or {})
         return super().__torch_dispatch__(function, types, args, kwargs)
 
     def count(self, tensors, category: str = "weights") -> None:
-        """Count tensors under a category, also those that were under another."""
+        """Count tensors under a category, whatever theirs was."""
         tensors = list(tensors)
         super().count(tensors)
         for tensor in tensors if not self.hosted else ():
@@ -181,13 +177,13 @@ class StepTrace(MemoryTrack):
 
 
 def _grouped_product(left, right, offsets=None, bias=None, out_dtype=None) -> tuple[tuple, dict]:
-    """What `new_empty` is to be given for the product."""
+    """The arguments of `new_empty`."""
     groups = [] if left.ndim != right.ndim else [len(left) if left.ndim == 3 else len(offsets)]
     return (left, [*groups, left.shape[-2], right.shape[-1]]), {"dtype": out_dtype or left.dtype}
 
 
 def train_one_step(model: nn.Module, shape: tuple[int, int], plan: Plan, optimizer: str, trace: StepTrace) -> None:
-    """Take a step that is not the first, so that the optimizer's state is there already."""
+    """Take a step that is not the first: the optimizer's state is there."""
     state = TrainingState(model, TrainingConfig(optimizer=optimizer))
     for parameter in state.parameters:
         parameter.grad = torch.zeros_like(parameter)
@@ -224,28 +220,28 @@ def _score(model: nn.Module, shape: tuple[int, int]) -> None:
 
 
 def fake_copy_of(model: nn.Module) -> nn.Module:
-    """A deep copy with fake tensors, tied as in the original; to be called inside `as_if_real`."""
+    """A deep copy with fake tensors, tied as in the original; for use inside `as_if_real`."""
     copies = {}
     prompts = getattr(model, "prompt_tokens", {}).values()  # peft's, which are no buffers
-    # Some architectures keep results of the last pass in attributes, which cannot be copied.
+    # Some architectures keep results in attributes, which cannot be copied.
     plain = [value for module in model.modules() for value in vars(module).values() if isinstance(value, torch.Tensor)]
     for tensor in (*tensors_of(model), *prompts, *plain):
         fake = torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu" if tensor.is_meta else tensor.device)
         is_weight = isinstance(tensor, nn.Parameter)
         copies[id(tensor)] = nn.Parameter(fake, requires_grad=tensor.requires_grad) if is_weight else fake
     for tensor in model.parameters():
-        if hasattr(tensor, "quant_state"):  # how to read it is written on the packed weight itself
+        if hasattr(tensor, "quant_state"):  # of packed weights
             copies[id(tensor)].quant_state = copy.deepcopy(tensor.quant_state, copies)
     return copy.deepcopy(model, copies)
 
 
 @contextmanager
 def as_if_real() -> Iterator[None]:
-    """Inside, a model does with tensors without contents what it does with real ones."""
-    # transformers looks whether a row holds several sequences, which ours never does, and where it cannot look it makes
-    # an attention mask that a real step does without.
+    """Inside, a model does without contents what it does with real tensors."""
+    # transformers looks for rows of several sequences, which ours never are; where it cannot look, it makes an
+    # attention mask that a real step does without.
     one_sequence = patch("transformers.masking_utils.find_packed_sequence_indices", return_value=None)
-    # What fails is raised; torch would also print a page about it.
+    # torch would also print a page about what fails.
     silent = patch.object(logging.getLogger("torch._subclasses.fake_tensor"), "disabled", True)
     # A virtual device must not count them, so its mode is off.
     with _disable_current_modes(), FakeTensorMode(allow_non_fake_inputs=True), one_sequence, silent:

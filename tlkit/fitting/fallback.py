@@ -1,4 +1,4 @@
-"""Survive running out of memory: the same step again with less, and none lost or repeated."""
+"""Survive running out of memory: the same step again with less, none lost or repeated."""
 
 import gc
 import math
@@ -15,7 +15,7 @@ import pandas as pd
 import torch
 
 from tlkit import training
-from tlkit.devices import Device, bf16_speed, probe
+from tlkit.devices import Device, probe
 from tlkit.examples import Batch
 from tlkit.fitting.estimate import CannotEstimate, MemoryEstimate, estimate_memory
 from tlkit.jobs import Job, reported
@@ -37,7 +37,7 @@ BYTES = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Failure(NamedTuple):
-    """What an error said; the error itself would keep the step's tensors alive."""
+    """What an error said, which itself would keep the step's tensors alive."""
 
     failed_in: str  # "forward pass", "backward pass" or "optimizer step"
     bytes_asked: float  # of the allocation that failed; NaN: unknown
@@ -46,7 +46,7 @@ class Failure(NamedTuple):
 
 
 def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | None]:
-    """None and what `action` returns; or how it ran out of memory, and None. Its tensors are let go."""
+    """None and what `action` returns; or how it ran out of memory, and None."""
     try:
         return None, action()
     except Exception as error:
@@ -54,7 +54,7 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
             raise
         failure = _failure_of(error)
         _let_go(error)
-    gc.collect()  # out here, where nothing refers to the error any more
+    gc.collect()  # out here, where nothing refers to the error
     if torch.accelerator.is_available():
         # Not `torch.accelerator.empty_cache`: up to torch 2.12 it fails on Apple devices (pytorch issue 186430).
         torch.get_device_module(torch.accelerator.current_accelerator()).empty_cache()
@@ -68,7 +68,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def _let_go(error: BaseException | None) -> None:
-    """Drop the tensors that frames of the failed calls hold."""
+    """Drop the tensors in frames of the failed calls."""
     seen = []
     while error is not None and error not in seen:
         traceback.clear_frames(error.__traceback__)
@@ -88,14 +88,13 @@ def _failure_of(error: BaseException) -> Failure:
 
 
 def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
-    """By the next divisor of the batch, so that all micro-batches are of one size."""
+    """The next divisor of the batch: all are of one size."""
     now = plan.micro_batch_size or batch
     smaller = [size for size in range(1, now) if batch % size == 0]
     return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
 
 
-# From the cheapest to the dearest: each rung turns a plan into one that needs less; where nothing is left to change
-# there, into itself or None.
+# From the cheapest to the dearest: each rung turns a plan into one that needs less, or into itself or None.
 LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "chunked loss": lambda plan, batch: replace(plan, chunked_loss=True),
     "smaller micro-batch": _smaller_micro_batch,
@@ -114,17 +113,12 @@ class Rung(NamedTuple):
 
     name: str  # of the change that led here, or "as planned"
     plan: Plan
-    estimate: int | None = None  # bytes it should need at its peak; None where that is not known
-    note: str = ""  # what else there is to know
-
-
-def bf16_is_faster(device: AnyDevice) -> bool:
-    """Whether to compute in bf16 on `device` for its speed; a virtual card counts as one of today's."""
-    return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
+    estimate: int | None = None  # bytes at its peak; None: unknown
+    note: str = ""
 
 
 def walk(plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]) -> Iterator[Rung]:
-    """Yield a plan, then each one below it on the ladder that is not known to save less than 1%."""
+    """Yield a plan, then those below it on the ladder, unless they are known to save less than 1%."""
     size = need(plan)
     yield Rung("as planned", plan, size)
     for name in names:
@@ -144,9 +138,9 @@ def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str)
 def descend(
     model: torch.nn.Module, batch: Batch, plan: Plan, device: AnyDevice, order: Sequence[str] | None, optimizer: str
 ) -> Iterator[Rung]:
-    """Yield the rungs from `plan` downwards, without `order` those that should need less.
+    """Yield the rungs from `plan` downwards; without `order`, those that should need less.
 
-    Those on the device are tried twice: what saves nothing at first may do so later on.
+    Those on the device come twice: what saves nothing at first may save later on.
     """
     with on_host():
         unfit = {"chunked loss": not chunked_loss_agrees(model), "activation checkpointing": learns_prefix(model)}
@@ -177,17 +171,17 @@ class Attempt:
 
     action: str  # "estimate", "loading", "training", "validation", or what else was tried
     device: str
-    rung: str  # how: a name of `LADDER` or "as planned"
-    precision: str  # of the arithmetic
+    rung: str  # a name of `LADDER` or "as planned"
+    precision: str
     first_step: int = 0  # of this try, from 1
     steps_done: int = 0
-    failed_in: str = ""  # the part that failed; empty where none did
-    bytes_asked: float = math.nan  # of the allocation that failed
-    bytes_available: float = math.nan  # that were free then
-    peak: float = math.nan  # most bytes held on the device
-    seconds: float = math.nan  # that its steps took
-    error: str = ""  # what was said when it failed
-    note: str = ""  # what else there is to know about the rung
+    failed_in: str = ""  # as the next two and `error`, see `Failure`
+    bytes_asked: float = math.nan
+    bytes_available: float = math.nan
+    peak: float = math.nan  # most bytes on the device
+    seconds: float = math.nan  # of its steps
+    error: str = ""
+    note: str = ""  # on the rung
 
 
 @dataclass
@@ -201,7 +195,7 @@ class FallbackLog:
         return pd.DataFrame([vars(attempt) for attempt in self.attempts], columns=list(Attempt.__dataclass_fields__))
 
     def add(self, action: str, device: AnyDevice, rung: Rung, failure: Failure | None = None, **more: float) -> None:
-        """Add an attempt on a rung; `more` are other attributes of it."""
+        """Add an attempt on a rung; `more` are its other attributes."""
         where, failed = "the host" if rung.plan.train_on_host else device.name, failure._asdict() if failure else {}
         self.attempts.append(Attempt(action, where, rung.name, rung.plan.precision, note=rung.note, **failed, **more))
 
@@ -220,21 +214,21 @@ def train_with_fallback(
     log: FallbackLog | None = None,
     progress: bool | Job = False,
 ) -> tuple[training.TrainingResult, FallbackLog]:
-    """Train as `train` does, on a device that may be too small: what does not fit is carried out with less memory.
+    """Train as `train` does; what does not fit on the device is carried out with less memory.
 
-    An estimate picks the first rung of `LADDER` that should fit; where a model cannot be estimated, each is tried after
-    a real failure. The tokens of an optimizer step never change.
+    An estimate picks the first rung of `LADDER` that should fit; without one, each is tried after a real failure. The
+    tokens of an optimizer step never change.
 
     Args:
-        model: changed in place, and to begin with on the host.
+        model: changed in place; on the host to begin with.
         device: real or virtual, by default the best one here.
-        plan: how the steps should be carried out if there is room.
+        plan: how to carry out the steps if there is room.
         groups: as for `train`.
-        order: names of rungs, each to be tried in turn after a real failure; nothing is estimated then.
-        log: what is tried is added to it, also where it fails, and it is returned.
+        order: names of rungs to try in turn after real failures; nothing is estimated then.
+        log: for what is tried, also where it fails; it is returned.
 
     Raises:
-        MemoryError: with numbers, where no rung fits.
+        MemoryError: no rung fits.
     """
     config, plan, device = config or TrainingConfig(), plan or Plan(), device or probe()
     training.check_settings(model, blocks, config, plan, validation)
@@ -266,7 +260,7 @@ def train_with_fallback(
 def _first_rung(
     model: torch.nn.Module, rungs: Iterator[Rung], batch: Batch, device: AnyDevice, log: FallbackLog
 ) -> Rung:
-    """The first of `rungs` that should fit, and the model where training begins."""
+    """The first that should fit; brings the model to where training begins."""
     available = device.room_for(model)
     for rung in rungs:
         if rung.estimate is None or rung.estimate <= available:
@@ -288,7 +282,7 @@ def _first_rung(
 
 
 def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
-    """No exception would come on the host, only the end."""
+    """The host would end the process, without an exception."""
     try:
         with on_host():
             needed = _estimated(state.model, batch, replace(plan, train_on_host=False), state.config.optimizer)
@@ -352,10 +346,9 @@ def evaluate_with_fallback(
     log: FallbackLog | None = None,
     name: str = "evaluation",
 ) -> T:
-    """Call `action(batch_size)`, in smaller and smaller batches while memory runs out, at last on the host.
+    """Call `action(batch_size)`, in smaller batches while memory runs out, at last on the host.
 
-    For what changes no weights: `lambda n: perplexity(model, tokenizer, texts, batch_size=n)`, or generation.
-    Afterwards the model is where it was.
+    For what changes no weights, such as perplexity or generation. Afterwards the model is where it was.
     """
     device, log = device or probe(), log if log is not None else FallbackLog()
     with device.counting():

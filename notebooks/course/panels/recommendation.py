@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tlkit.devices import Device
+from tlkit.devices import Device, bf16_speed
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
-from tlkit.fitting.fallback import SAME_RESULT, bf16_is_faster, walk
+from tlkit.fitting.fallback import SAME_RESULT, walk
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE
@@ -92,7 +92,7 @@ def recommend(
     shape = {"batch_size": batch_size, "sequence_length": sequence_length}
     architecture(model)  # an unknown one is refused once, not for each choice
     for choice in [(strategy, dtype)] if strategy else choices_for(device):
-        slower = choice[1] == "bf16" and not bf16_is_faster(device)
+        slower = choice[1] == "bf16" and not _bf16_is_faster(device)
         note = "slower than fp32 on this device, but fp32 does not fit" if slower and strategy is None else ""
         try:
             for lower, estimate in _plans(model, *choice, plan or Plan(), shape):
@@ -111,8 +111,13 @@ def recommend(
 
 def choices_for(device: Device | VirtualDevice) -> list[tuple[str, str]]:
     """The ways to adapt a model on `device`, the most preferable first: strategy and precision of the weights."""
-    choices = CHOICES if bf16_is_faster(device) else IN_FP32
+    choices = CHOICES if _bf16_is_faster(device) else IN_FP32
     return list(choices if device.has_host else choices[1:])
+
+
+def _bf16_is_faster(device: Device | VirtualDevice) -> bool:
+    """A virtual card counts as one of today's."""
+    return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
 
 def _plans(
