@@ -5,7 +5,7 @@ import math
 import os
 import platform
 import re
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Device:
     native_bf16: bool
     cores: int
     notes: tuple[str, ...] = ()
+    counting = nullcontext  # a real device counts tensors by itself
 
     @property
     def torch(self) -> torch.device:
@@ -43,10 +44,6 @@ class Device:
     @property
     def has_host(self) -> bool:
         return self.kind != "cpu"  # which is its own host
-
-    def counting(self) -> AbstractContextManager:
-        """Nothing to enter: a real device counts tensors by itself."""
-        return nullcontext()
 
     def place(self, model: nn.Module) -> None:
         if next(model.parameters()).device.type != self.kind:

@@ -8,8 +8,6 @@ from tempfile import TemporaryFile
 
 from filelock import FileLock, Timeout
 
-LOCK = ".tlkit.lock"
-
 
 class CheckpointError(OSError):
     """A checkpoint cannot be written or read."""
@@ -65,7 +63,7 @@ def lock_folder(folder: Path, *, patience: float = 0) -> Iterator[None]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             with TemporaryFile(dir=folder):  # the lock may be there already, in a folder that is read-only now
-                stack.enter_context(held(folder / LOCK, patience))
+                stack.enter_context(held(folder / ".tlkit.lock", patience))
         except Timeout:
             raise CheckpointError(f"{folder} is in use by another run: wait for it, or name another folder") from None
         except (OSError, NotImplementedError) as error:

@@ -184,8 +184,7 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
     """Add up the gradients of all micro-batches; their losses sum to the batch's, in nats per label."""
     prepare(model, plan)
     device = next(model.parameters()).device
-    labels = labels_in(batch)
-    losses = []
+    labels, losses = labels_in(batch), []
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for rows in batch.split(plan.micro_batch_size or len(batch)):
             # By the labels of the whole batch: each counts the same in every micro-batch.
@@ -218,8 +217,8 @@ def take_step(state: TrainingState, batch: Batch, learning_rate: float) -> StepR
         if state.step == done:
             state.undo()
         raise
-    labels = labels_in(batch)
-    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels, time.perf_counter() - started)
+    seconds = time.perf_counter() - started
+    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels_in(batch), seconds)
 
 
 def clip_gradients(state: TrainingState, loss: float) -> float:
@@ -261,15 +260,13 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         base = base_model(model)
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
-        return _loss_in_chunks(hidden.flatten(0, 1).to(head.weight.dtype), head, labels)
+        states = hidden.flatten(0, 1).to(head.weight.dtype)
 
+        def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+            return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
 
-def _loss_in_chunks(hidden: torch.Tensor, head: nn.Linear, labels: torch.Tensor) -> torch.Tensor:
-    def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
-
-    chunks = zip(hidden.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
-    return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
+        chunks = zip(states.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
+        return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
 
 
 @torch.no_grad()

@@ -135,7 +135,7 @@ def result_of(state: TrainingState, rows: int) -> TrainingResult:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame([vars(record) for record in state.records])
+    history = pd.DataFrame(state.records)
     history.insert(1, "epoch", history.step / steps_per_epoch(rows, state.config))
     validation = pd.DataFrame(state.scores, columns=["step", "validation_loss", "validation_perplexity"])
     return TrainingResult(history, validation, state.peak_memory, state.step < total_steps(rows, state.config))

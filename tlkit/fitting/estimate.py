@@ -113,7 +113,7 @@ def estimate_memory(
     except NothingToTrain:  # so it is with contents, too
         raise
     except Exception as error:  # a model's code may raise anything where it finds no contents
-        reason = (str(error).strip() or "no reason given").splitlines()[0]
+        reason = str(error).strip().partition("\n")[0]
         raise CannotEstimate(
             f"the memory of {type(model).__name__} cannot be estimated: its step depends on the contents of tensors "
             f"({type(error).__name__}: {reason}). `train_with_fallback` goes by real out-of-memory errors"

@@ -40,8 +40,8 @@ class Failure(NamedTuple):
     """What an error said, which itself would keep the step's tensors alive."""
 
     failed_in: str  # "forward pass", "backward pass" or "optimizer step"
-    bytes_asked: float  # of the allocation that failed; NaN: unknown
-    bytes_available: float  # that were free then; NaN: unknown
+    bytes_asked: float  # by the allocation that failed; NaN: unknown
+    bytes_available: float  # then; NaN: unknown
     error: str  # its first line
 
 
@@ -77,7 +77,7 @@ def _let_go(error: BaseException | None) -> None:
 
 
 def _failure_of(error: BaseException) -> Failure:
-    message = str(error).splitlines()[0] if str(error) else type(error).__name__
+    message = str(error).partition("\n")[0] or type(error).__name__
 
     def size(pattern: str) -> float:
         match = re.search(pattern, message)
@@ -104,7 +104,6 @@ LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "optimizer on the host": lambda plan, batch: replace(plan, offload_optimizer=True),
     "training on the host": lambda plan, batch: Plan(plan.micro_batch_size, train_on_host=True),
 }
-SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # and all on the device
 ON_HOST = "training on the host"
 
 
@@ -131,8 +130,7 @@ def walk(plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], in
 
 
 def _estimated(model: torch.nn.Module, batch: Batch, plan: Plan, optimizer: str) -> MemoryEstimate:
-    shape = {"batch_size": len(batch), "sequence_length": batch.shape[1]}
-    return estimate_memory(model, **shape, plan=plan, optimizer=optimizer)
+    return estimate_memory(model, batch_size=len(batch), sequence_length=batch.shape[1], plan=plan, optimizer=optimizer)
 
 
 def descend(
@@ -192,7 +190,7 @@ class FallbackLog:
 
     @property
     def table(self) -> pd.DataFrame:
-        return pd.DataFrame([vars(attempt) for attempt in self.attempts], columns=list(Attempt.__dataclass_fields__))
+        return pd.DataFrame(self.attempts, columns=list(Attempt.__dataclass_fields__))
 
     def add(self, action: str, device: AnyDevice, rung: Rung, failure: Failure | None = None, **more: float) -> None:
         """Add an attempt on a rung; `more` are its other attributes."""
@@ -342,7 +340,7 @@ def evaluate_with_fallback(
     model: torch.nn.Module,
     *,
     batch_size: int = 8,
-    device: AnyDevice | None = None,
+    device: AnyDevice,
     log: FallbackLog | None = None,
     name: str = "evaluation",
 ) -> T:
@@ -350,7 +348,7 @@ def evaluate_with_fallback(
 
     For what changes no weights, such as perplexity or generation. Afterwards the model is where it was.
     """
-    device, log = device or probe(), log if log is not None else FallbackLog()
+    log = log if log is not None else FallbackLog()
     with device.counting():
         for size in [batch_size >> halvings for halvings in range(batch_size.bit_length())]:
             failure, result = catch_out_of_memory(lambda: action(size))  # noqa: B023 - called at once

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tlkit.devices import Device, bf16_speed
 from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
-from tlkit.fitting.fallback import SAME_RESULT, walk
+from tlkit.fitting.fallback import walk
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
 from tlkit.names import CARD_SHARE
@@ -17,6 +17,8 @@ from tlkit.settings import Plan
 THOROUGH = (("full", "fp32"), ("last_layers", "fp32"))
 CHOICES = (*THOROUGH, ("lora", "bf16"), ("qlora", "bf16"))  # where bf16 is faster
 IN_FP32 = (*THOROUGH, ("lora", "fp32"), ("qlora", "fp32"), ("lora", "bf16"), ("qlora", "bf16"))  # where it is slower
+
+SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # rungs, all on the device
 
 
 @dataclass(frozen=True)
