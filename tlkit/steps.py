@@ -75,7 +75,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring weights and optimizer to the host if it says so; never back."""
+        """Bring what it says to the host; never back."""
         self.plan = plan
         if plan.train_on_host:
             move_to_host(self.model)
@@ -101,7 +101,7 @@ class TrainingState:
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
     def make_moments(self) -> None:
-        """As AdamW's first step does group by group: some weights would move before memory runs out for others."""
+        """AdamW makes them group after group: memory could run out when the weights of some have moved."""
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.master_parameters, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
@@ -123,7 +123,6 @@ class TrainingState:
                 moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """By the names in a checkpoint."""
         named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
         named |= {f"best.{number}": tensor for number, tensor in enumerate(self.best_weights or ())}
         for number, moments in self.optimizer.state_dict()["state"].items():
@@ -171,7 +170,6 @@ def first_step(begins: float, total: int) -> int:
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
-    """Set training mode and activation checkpointing."""
     base = base_model(model)
     # Older releases of transformers call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"

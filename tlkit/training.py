@@ -130,7 +130,7 @@ def is_due(state: TrainingState, every: int | None, total: int) -> bool:
 
 
 def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """The result of a run on so many rows; the model gets the best weights, if they were kept."""
+    """Gives the model the best weights, if they were kept."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -159,7 +159,7 @@ def note_score(loss: float, state: TrainingState) -> None:
 
 
 def plan_of_scoring(plan: Plan, config: TrainingConfig) -> Plan:
-    """With at most 8 blocks at a time, and no more than in training: it needs less memory than a step."""
+    """At most 8 blocks at a time, and no more than in training: it needs less memory than a step."""
     return replace(plan, micro_batch_size=min(8, plan.micro_batch_size or config.batch_size))
 
 
