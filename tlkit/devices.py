@@ -32,7 +32,6 @@ class Device:
     name: str
     total_memory: int
     free_memory: int
-    native_bf16: bool
     cores: int
     notes: tuple[str, ...] = ()
     counting = nullcontext  # a real device counts tensors by itself
@@ -89,7 +88,7 @@ def bf16_speed(device: Device) -> float:
     A processor may have instructions for bf16 and be slower with them.
     """
     if device.kind == "cuda":
-        return math.inf if device.native_bf16 else 0.0
+        return math.inf if torch.cuda.is_bf16_supported(including_emulation=False) else 0.0
     return _measured_bf16_speed(device.kind, torch.get_num_threads())
 
 
@@ -115,13 +114,13 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if kind == "cuda":
         free, total = torch.cuda.mem_get_info()
-        name, bf16 = torch.cuda.get_device_name(), torch.cuda.is_bf16_supported(including_emulation=False)
+        name = torch.cuda.get_device_name()
     elif kind == "xpu":
         total = torch.xpu.get_device_properties().total_memory
-        free, name, bf16 = total - torch.xpu.memory_reserved(), torch.xpu.get_device_name(), True
+        free, name = total - torch.xpu.memory_reserved(), torch.xpu.get_device_name()
     elif kind == "mps":
         total = torch.mps.recommended_max_memory()
-        free, name, bf16 = total - torch.mps.driver_allocated_memory(), f"Apple {platform.machine()}", True
+        free, name = total - torch.mps.driver_allocated_memory(), f"Apple {platform.machine()}"
     else:
         ram, (limit, used) = psutil.virtual_memory(), container_memory()
         total, free = min(ram.total, limit), min(ram.available, limit - used)
@@ -129,8 +128,7 @@ def _describe(kind: str, notes: tuple[str, ...]) -> Device:
         text = info.read_text(encoding="utf-8") if info.is_file() else ""
         model_name = re.search(r"^model name\s*:\s*(.+)$", text, re.M)
         name = model_name[1] if model_name else platform.processor() or platform.machine()
-        bf16 = not {"avx512_bf16", "amx_bf16", "avx_ne_convert", "bf16"}.isdisjoint(text.split())
-    return Device(kind, name, int(total), int(free), bool(bf16), cores, notes)
+    return Device(kind, name, int(total), int(free), cores, notes)
 
 
 def container_memory(root: Path = Path("/sys/fs/cgroup")) -> tuple[float, int]:

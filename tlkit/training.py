@@ -135,10 +135,9 @@ def result_of(state: TrainingState, rows: int) -> TrainingResult:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
                 parameter.copy_(weights)
-    history = pd.DataFrame(state.records)
-    history.insert(1, "epoch", history.step / steps_per_epoch(rows, state.config))
-    validation = pd.DataFrame(state.scores, columns=["step", "validation_loss", "validation_perplexity"])
-    return TrainingResult(history, validation, state.peak_memory, state.step < total_steps(rows, state.config))
+    validation = pd.DataFrame(state.scores, columns=["step", "validation_loss"])
+    stopped_early = state.step < total_steps(rows, state.config)
+    return TrainingResult(pd.DataFrame(state.records), validation, state.peak_memory, stopped_early)
 
 
 def _without_gain(state: TrainingState) -> int:
@@ -149,8 +148,7 @@ def _without_gain(state: TrainingState) -> int:
 
 def note_score(loss: float, state: TrainingState) -> None:
     """Keep a validation loss and, where training may stop early, the best weights."""
-    perplexity = math.exp(min(loss, 700))
-    state.scores.append({"step": state.step, "validation_loss": loss, "validation_perplexity": perplexity})
+    state.scores.append({"step": state.step, "validation_loss": loss})
     if not math.isfinite(loss):
         warnings.warn(f"the validation loss after step {state.step} is {loss}", stacklevel=3)
     if state.config.patience is not None and _without_gain(state) == 0:

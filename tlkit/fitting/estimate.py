@@ -64,7 +64,7 @@ class MemoryEstimate:
 
 def estimate_memory(
     model: str | PretrainedConfig | nn.Module,
-    strategy: str | None = None,
+    strategy: str = "full",
     *,
     dtype: str = "fp32",
     batch_size: int = 1,
@@ -80,7 +80,7 @@ def estimate_memory(
     Args:
         model: a preset, folder, hub id or configuration, which is built without weights and adapted by `strategy`; or
             a model that is here already, which is copied without contents.
-        strategy: a name of `STRATEGIES`, by default full fine-tuning.
+        strategy: a name of `STRATEGIES`.
         dtype: of the weights: "fp32", "bf16" or "fp16".
         plan: how the step is carried out, by default all blocks at once.
         evaluation: windows and tokens, if one follows with `windows_at_once`: the phase "evaluation".
@@ -97,7 +97,7 @@ def estimate_memory(
     if batch_size < 1 or sequence_length < 2:
         raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
     if not isinstance(model, nn.Module):
-        model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy or "full", **options).model
+        model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy, **options).model
     refuse_plan(model, plan)
     # The second micro-batch finds the gradients of the first; a third would find nothing new.
     rows = min(batch_size, 2 * (plan.micro_batch_size or batch_size))
