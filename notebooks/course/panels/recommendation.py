@@ -17,30 +17,19 @@ from tlkit.settings import Plan
 THOROUGH = (("full", "fp32"), ("last_layers", "fp32"))
 CHOICES = (*THOROUGH, ("lora", "bf16"), ("qlora", "bf16"))  # where bf16 is faster
 IN_FP32 = (*THOROUGH, ("lora", "fp32"), ("qlora", "fp32"), ("lora", "bf16"), ("qlora", "bf16"))  # where it is slower
-
 SAME_RESULT = ("chunked loss", "smaller micro-batch", "activation checkpointing")  # rungs, all on the device
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A way to adapt a model on a device.
-
-    Attributes:
-        strategy: a name of `STRATEGIES`.
-        dtype: of the weights.
-        batch_size: blocks in an optimizer step.
-        plan: how the step is carried out.
-        estimate: what it will need there.
-        available: bytes it may use there.
-        note: what else there is to know, or empty.
-    """
+    """A way to adapt a model on a device."""
 
     strategy: str
-    dtype: str
-    batch_size: int
+    dtype: str  # of the weights
+    batch_size: int  # blocks in an optimizer step
     plan: Plan
     estimate: MemoryEstimate
-    available: int
+    available: int  # bytes it may use there
     note: str = ""
 
     @property
@@ -118,7 +107,6 @@ def choices_for(device: Device | VirtualDevice) -> list[tuple[str, str]]:
 
 
 def _bf16_is_faster(device: Device | VirtualDevice) -> bool:
-    """A virtual card counts as one of today's."""
     return isinstance(device, VirtualDevice) or bf16_speed(device) > 1
 
 
