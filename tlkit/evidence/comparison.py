@@ -122,7 +122,7 @@ def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
 def _outcome(
     experiment: Experiment, strategy: str, seed: int, rate: float, before: dict[str, float], progress: Job
 ) -> dict[str, object]:
-    """A run as it is kept: its row and documents or its traceback, and its attempts."""
+    """A run's row and documents or traceback, and its attempts, as they are kept."""
     log, outcome = FallbackLog(), {"strategy": strategy, "seed": seed}
     config = replace(experiment.config, learning_rate=rate, seed=seed)
     try:
@@ -171,7 +171,7 @@ def _row(
 
 
 def _rows(outcomes: Iterable[dict], of: str) -> pd.DataFrame:
-    """What each run has noted under a name, as one table with its strategy and seed."""
+    """What runs have under a name, as one table with strategy and seed."""
     rows = []
     for run in outcomes:
         noted = pd.DataFrame(run.get(of, []))
@@ -192,7 +192,7 @@ def summary(
         impossible: strategies that the architecture does not allow, with reasons.
     """
     grouped = runs.groupby("strategy", sort=False)
-    table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # all None where every run failed
+    table = grouped.mean(numeric_only=True).drop(columns="seed", errors="ignore")  # None where every run failed
     table["improvement_percent"] = 100 * (1 - table["perplexity"] / table["perplexity_before"])
     used = pd.DataFrame.from_dict({name: vars(rate) for name, rate in rates.items()}, orient="index")
     columns = ["learning_rate", "rate_source", "rate_tuned", "tuning_runs"]

@@ -35,7 +35,7 @@ class Seen:
         return bool(finite.all()), f"{finite.sum()} of {len(finite)} steps"
 
     def loss_falls_percent(self, wanted: float) -> tuple[bool, str]:
-        """Between means of the first and the last fiftieth of the steps, at least three."""
+        """Between means of the first and last fiftieth of the steps, at least three."""
         losses, few = self.history.loss, max(3, len(self.history) // 50)
         first, last = losses.head(few).mean(), losses.tail(few).mean()
         fall = 100 * (1 - last / first)
@@ -127,7 +127,7 @@ def gradient_flow(report: StrategyReport, blocks: torch.Tensor) -> pd.DataFrame:
         A row for each tensor, with columns tensor, declared, trains, norm_1, norm_2 (of each step's gradient before
         clipping, NaN where none arrived), moved_1, moved_2, and fault, which may be empty.
     """
-    # Weight decay would move a weight without a gradient.
+    # Weight decay would move what has no gradient.
     model, state = report.model, TrainingState(report.model, TrainingConfig(weight_decay=0.0), report.groups)
     before = {name: tensor.detach().clone() for name, tensor in model.named_parameters()}
     table = pd.DataFrame({"declared": {name: name in report.trainable for name in before}})

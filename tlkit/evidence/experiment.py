@@ -34,7 +34,7 @@ from tlkit.training import TrainingResult, total_steps, train
 
 @dataclass(frozen=True)
 class Experiment:
-    """What decides a run's numbers beside its strategy, rate and seed."""
+    """What decides a run's numbers beside strategy, rate and seed."""
 
     options: ComparisonSettings
     profile: Profile

@@ -147,7 +147,7 @@ def tune(
     kept: FinishedRuns | None = None,
     progress: bool = False,
 ) -> pd.DataFrame:
-    """Search for the learning rate of each strategy on validation text; returns the record, for `best_rates`.
+    """Search for the learning rate of each strategy on validation text; returns a record for `best_rates`.
 
     Args:
         config: of each run, but for its rate and seed.
@@ -160,7 +160,7 @@ def tune(
             for strategy in strategies:
                 runs = record[record.strategy == strategy]
                 means = runs.groupby("learning_rate").validation_perplexity.mean().fillna(math.inf)
-                rate = next_rate(means.to_dict()) if runs.error.isna().all() else None  # else it cannot run at all
+                rate = next_rate(means.to_dict()) if runs.error.isna().all() else None  # else it cannot run
                 for seed in range(seeds if rate else 0):
                     trial = replace(config, learning_rate=rate, seed=seed)
                     name = f"{strategy}, learning rate {rate:g}, seed {seed}"
@@ -178,7 +178,7 @@ def tune(
 def next_rate(scores: Mapping[float, float]) -> float | None:
     """Say which rate to try next: first one a decade, then closer around the best; None where `BUDGET` is spent.
 
-    It depends on the scores alone, so a search that was stopped goes on as if it had not been.
+    It depends on the scores alone, so that a search may be stopped and go on.
 
     Args:
         scores: the mean validation perplexity of each rate tried, infinite where training diverged.

@@ -41,7 +41,7 @@ class Task:
         return load_corpus(settings.corpus, **_reading(settings, "text_column"))
 
     def general(self) -> Corpus:
-        """Documents by which forgetting is seen; none where the untrained model lacks the task."""
+        """Documents that show forgetting; none where the untrained model lacks the task."""
         return load_corpus("general")
 
     def classes(self, corpus: Corpus) -> Classes:
@@ -148,7 +148,6 @@ TASKS: dict[str, Task] = {
 
 
 def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
-    """Options of reading; a column that the task does not read is refused."""
     named = {name: getattr(settings, name) for name in ("text_column", "label_column") if getattr(settings, name)}
     if unused := [name for name in named if name not in columns]:
         raise ValueError(f"--{unused[0].replace('_', '-')} {named[unused[0]]}: this task reads no such column")
@@ -193,7 +192,7 @@ class Account(dict):
 
 
 def load_documents(settings: DataSettings, profile: Profile, model: str | None = None) -> TaskData:
-    """Read a task's corpus, and use as much as a limit allows, or for a bundled one the profile.
+    """Read a task's corpus, and use as much as a limit allows, or the profile of a bundled one.
 
     Args:
         model: its order of classes goes before that of the texts.
