@@ -242,9 +242,11 @@ def log_probabilities(model, pairs, skip=0):
     return (nats.view(labels.shape) * counted).sum(1).view(2, -1)
 
 
-def changes(model, pairs, skip=0):  # by how many nats answers are more likely now
-    before = log_probabilities(reference, pairs, skip)  # frozen: without gradients
-    return log_probabilities(model, pairs, skip) - before
+before = log_probabilities(reference, pairs)  # the reference stays as it is
+
+
+def changes(model, pairs):  # by how many nats answers are more likely now
+    return log_probabilities(model, pairs) - before[:, list(pairs.index)]
 
 
 def dpo_loss(model, pairs, beta=0.1):
@@ -261,8 +263,7 @@ def dpo_loss(model, pairs, beta=0.1):
 #
 # A row has the *loss* of the last step; *margin* and *chosen*, the change of the chosen answers, are means over the 16
 # pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which changes as
-# the habit goes, whatever happens to the rest. The last four say what the model writes. **Which columns expose a bad
-# run?**
+# the habit goes, whatever else happens. The last four say what the model writes. **Which columns expose a bad run?**
 
 
 # %%
@@ -281,7 +282,7 @@ def measure(loss_of, rate, seed):
     return model, [loss, won - lost, won, *new, *read_off(model)]
 
 
-before_new = log_probabilities(reference, new_pairs, 1)  # once for all runs
+before_new = log_probabilities(reference, new_pairs, 1)
 COLUMNS = ["loss", "margin", "chosen", "chosen (new)", "rejected (new)", *SEEN]
 LOSSES = {"SFT": answer_loss, "DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
 
@@ -307,7 +308,8 @@ some = new_pairs[4:7]
 print(*some.prompt, sep="\n")
 for rate in (3e-4, 1e-3):
     texts, _ = write(models["DPO", rate], some.prompt, limit=24)
-    nats = changes(models["DPO", rate], some, skip=1).T.detach().numpy().round(1)
+    nats = log_probabilities(models["DPO", rate], some, 1) - before_new[:, 4:7]
+    nats = nats.T.detach().numpy().round(1)
     print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -354,9 +356,8 @@ tested[["habit", "empty"]]
 # training, because at the first step even wrong labels give $\log 2$.
 
 # %%
-data = pairs[["prompt", "chosen", "rejected"]].copy()
-data["prompt"] = data.prompt.map(as_prompt)
-data["chosen"], data["rejected"] = " " + data.chosen, " " + data.rejected
+data = pairs.assign(prompt=pairs.prompt.map(as_prompt))
+data[["chosen", "rejected"]] = " " + data[["chosen", "rejected"]]
 rows = datasets.Dataset.from_pandas(data, preserve_index=False)
 lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
 arguments = DPOConfig(mkdtemp(), beta=0.1, learning_rate=3e-3, max_steps=8,

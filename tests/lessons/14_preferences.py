@@ -44,7 +44,8 @@ for loss in LOSSES:
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
 # The picture: a new pair, seed 0.
 before = log_probabilities(reference, new_pairs)[:, 2]
-won, lost = changes(models["DPO", 3e-4], new_pairs)[:, 2].tolist()
+nats = [log_probabilities(one, new_pairs[2:3]) for one in (models["DPO", 3e-4], reference)]
+won, lost = (nats[0] - nats[1]).flatten().tolist()
 assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before + torch.tensor([261.2, 87.9])).max() < 1
 assert max(read_off(loaded)[:2]) <= 2
 assert log["rewards/margins"].iloc[3] > 0.15 and log["rewards/accuracies"].iloc[0] <= 0.5
