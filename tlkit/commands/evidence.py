@@ -2,6 +2,7 @@
 
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 from tlkit import models
@@ -16,7 +17,10 @@ from tlkit.evidence.comparison import compare as compare_strategies
 from tlkit.evidence.comparison_settings import ComparisonSettings
 from tlkit.evidence.expectations import Verdict
 from tlkit.evidence.tasks import answer, exact_match, load_documents, refuse_references
+from tlkit.fitting.estimate import estimate_memory
 from tlkit.jobs import Job
+from tlkit.memory import in_units
+from tlkit.models.parts import longest_input
 from tlkit.reports.export import brief, export, notes_on, rows_of
 from tlkit.settings import DATA, setup
 
@@ -70,22 +74,41 @@ def validate(options: ValidateOptions) -> Outcome:
             settings = settings_of_tier(name, options.output or Path(folder), options.model)
             model = settings[0].model
             print(f"{name}: {model}, {settings[0].strategy}", flush=True)
-            try:
-                if not models.fetched_folder(model):
-                    raise FileNotFoundError(f"{model} is not on this machine: `python -m tlkit fetch {model}`")
-                verdicts = train(*settings).data["expected"]
-            except Exception as error:  # the next tier is tried all the same
-                verdicts = [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
+            verdicts = _verdicts(settings)
             print(*verdicts, sep="\n", flush=True)  # the next tier may take hours
             rows.append({"tier": name, "model": model, "expected": verdicts})
     return Outcome(rows, "", 0 if all(verdict.holds for row in rows for verdict in row["expected"]) else 1)
 
 
 def settings_of_tier(name: str, folder: Path, model: str | None = None) -> list:
-    """What `train` takes for a tier; another model has blocks of its own length, and the bundled one its rate."""
+    """What `train` takes for a tier; another model has blocks that it can read, and the bundled one its own rate."""
     given = {"run_file": DATA / "tiers" / f"{name}.yaml", "output": folder / name}
-    given |= {"model": model, "sequence_length": None} if model else {}
-    return settings_of("train", given | ({"learning_rate": None} if model == "tiny" else {}))
+    options, scoring, config, *others = settings_of("train", given | ({"model": model} if model else {}))
+    if model:
+        limit = longest_input(models.meta_model(model)) or options.sequence_length
+        options = replace(options, sequence_length=min(options.sequence_length, limit))
+    if model == "tiny":
+        config = replace(config, learning_rate=None)
+    return [options, scoring, config, *others]
+
+
+def _verdicts(settings: list) -> list[Verdict]:
+    """Train by the settings of a tier, if this machine can, and judge what was expected."""
+    options, _, config, plan = settings
+    shape = {"batch_size": config.batch_size, "sequence_length": options.sequence_length}
+    how = shape | {"dtype": options.dtype or "fp32", "plan": plan, "optimizer": config.optimizer}
+    needed, device = estimate_memory(options.model, options.strategy, **how, **options.strategy_option), probe()
+    missing = ""
+    if needed.resident > device.free_memory:  # the system would end the process, without a verdict
+        missing = f"it needs {in_units(needed.resident)}, {in_units(device.free_memory)} are free on {device.name}"
+    elif not models.fetched_folder(options.model):
+        missing = f"{options.model} is not on this machine: `python -m tlkit fetch {options.model}`"
+    if missing:
+        return [Verdict("can run here", False, f"{missing}; or try the tier with --model tiny")]
+    try:
+        return train(*settings).data["expected"]
+    except (RuntimeError, MemoryError, ArithmeticError) as error:  # the next tier is tried all the same
+        return [Verdict("completes", False, " ".join(f"{type(error).__name__}: {error}".split()))]
 
 
 def audit(options: AuditOptions) -> Outcome:

@@ -123,12 +123,12 @@ def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torc
             whole, passed_over = _hidden_states(base), _hidden_states(base)
     except (ValueError, TypeError, AttributeError, KeyError, IndexError) as error:  # it misses what is not handed on
         raise NoFrozenPrefix(more) from error
-    dropout = "the lower blocks draw random numbers in training (dropout)"
-    pairs = [(entering_in_training, whole[count], dropout), (passed_over[-1], whole[-1], more)]
-    for computed, expected, reason in pairs:  # the same arithmetic twice, up to the order of additions
-        tolerance = 8 * torch.finfo(expected.dtype).eps * expected.abs().max()
-        if not torch.allclose(computed, expected, rtol=0, atol=tolerance):
-            raise NoFrozenPrefix(reason)
+    if not torch.equal(entering_in_training, whole[count]):
+        raise NoFrozenPrefix("the lower blocks draw random numbers in training (dropout)")
+    # The same arithmetic twice, up to the order of additions.
+    tolerance = 8 * torch.finfo(whole[-1].dtype).eps * whole[-1].abs().max()
+    if not torch.allclose(passed_over[-1], whole[-1], rtol=0, atol=tolerance):
+        raise NoFrozenPrefix(more)
 
 
 def _is_plain(tokens, others: tuple, kwargs: dict) -> bool:

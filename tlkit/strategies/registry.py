@@ -102,7 +102,7 @@ def sha256_of_own(name: str) -> str | None:
     """The SHA-256 of the file in which a reader defines a strategy; in a notebook, of its function alone."""
     if FAMILIES.get(name) != OWN:
         return None
-    select = STRATEGIES[name]
+    select = inspect.unwrap(STRATEGIES[name])  # a decorator may come from another file
     file = Path(inspect.getfile(select))
     source = file.read_bytes() if file.is_file() else inspect.getsource(select).encode()
     return hashlib.sha256(source).hexdigest()

@@ -106,8 +106,13 @@ def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path):
         report = apply_strategy(meta_model("tiny"), "mine", count=2)
         trained = {name for name, part in report.components.items() if part.trainable_values}
         assert trained == {f"block {block}", f"block {block + 1}"}, "what is hashed is what is run"
+    decorated = MINE.format(block=2).replace("def mine", "@torch.no_grad()\ndef mine")
+    path.write_text(f"import torch\n{decorated}")
+    load_plugin(path)
+    known.add(sha256_of_own("mine"))
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in known, "that of its file, not of the decorator's"
     strategy("mine")(lambda model: model)  # defined anew, it is not that of the file
-    assert len(known | {sha256_of_own("mine")}) == 3 and sha256_of_own("full") is None
+    assert len(known | {sha256_of_own("mine")}) == 4 and sha256_of_own("full") is None
 
 
 def test_what_a_file_or_its_strategy_raises_is_said_in_one_line_with_its_place(tmp_path):

@@ -16,9 +16,11 @@ from tlkit.cli import main
 from tlkit.commands.evidence import TIERS, settings_of_tier
 from tlkit.commands.training import train
 from tlkit.evidence.expectations import EXPECTATIONS, Seen, judge
-from tlkit.fitting.estimate import estimate_memory
+from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
 from tlkit.settings import DATA, PROFILES, Profile
 from tlkit.strategies import apply_strategy
+
+PLANTED = MemoryEstimate({"weights": 1000}, {"forward pass": 1000})  # the real ones are another test's
 
 
 @pytest.fixture(autouse=True)
@@ -86,12 +88,12 @@ def test_another_model_takes_blocks_that_it_can_read_and_its_own_rate(tmp_path):
     asked = set()
     for name in TIERS:
         (planned, _, rates, *_), (replaced, _, own, *_) = (settings_of_tier(name, tmp_path, m) for m in (None, "tiny"))
-        assert replaced == replace(planned, model="tiny", sequence_length=None), "as long as it reads"
+        assert replaced == replace(planned, model="tiny", sequence_length=min(256, planned.sequence_length))
         assert own == replace(rates, learning_rate=None), "as recorded"
         asked |= set(planned.expect)
     assert asked == set(EXPECTATIONS)
     other, _, rates, *_ = settings_of_tier("full", tmp_path, "qwen2-0.5b")
-    assert (other.sequence_length, rates.learning_rate) == (None, 2e-4)
+    assert (other.sequence_length, rates.learning_rate) == (512, 2e-4)
 
 
 def test_a_leak_is_found(tier, monkeypatch):
@@ -140,7 +142,8 @@ def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch)
     assert holding(tier("quick", steps=1, expect={"checkpoint_reloads": True})) == {"checkpoint_reloads": False}
 
 
-def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback(instead_of_training, capsys):
+def test_a_run_that_breaks_off_is_a_verdict_and_no_traceback(instead_of_training, capsys, monkeypatch):
+    monkeypatch.setattr("tlkit.commands.evidence.estimate_memory", lambda *_, **__: PLANTED)
     for error in (torch.OutOfMemoryError("CUDA out of memory.\nTried to allocate"), FloatingPointError("nan")):
 
         def fail(*_, error=error):
@@ -222,13 +225,19 @@ def test_a_wrong_expectation_is_refused_before_any_work(expected, said, tmp_path
     assert said in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_a_model_that_is_not_here_is_not_downloaded_and_the_next_tier_is_tried(tmp_path, monkeypatch, capsys):
+def test_what_cannot_run_here_says_why_and_the_next_tier_is_tried(tmp_path, monkeypatch, capsys):
+    """A model that is not here, and a machine that is too small."""
+    planted = replace(PLANTED, categories={"weights": 1000})
+    monkeypatch.setattr("tlkit.commands.evidence.estimate_memory", lambda *_, **__: planted)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("tlkit.commands.evidence.TIERS", ("quick", "convergence"))
     assert main(["validate", "all"]) == 1
     out = capsys.readouterr().out
-    assert out.count("[FAIL] completes: FileNotFoundError: smollm2-135m is not on this machine: ") == 2
+    assert out.count("[FAIL] can run here: smollm2-135m is not on this machine") == 2
     assert "`python -m tlkit fetch smollm2-135m`" in out
+    planted.categories["weights"] = 2**50
+    assert main(["validate", "quick", "--model", "tiny"]) == 1
+    assert "[FAIL] can run here: it needs 1048576.02 GiB" in capsys.readouterr().out
     assert main(["validate", "nightly"]) == 2
     assert "TIER='nightly': expected quick or convergence or " in capsys.readouterr().err
 
