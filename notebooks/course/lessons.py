@@ -30,7 +30,7 @@ PAIRED = {"formats": "ipynb,py:percent", "notebook_metadata_filter": "-all"}
 # What a cell writes on its chart, which is what somebody hears who cannot see it.
 CHART_WORDS = re.compile(r"""(title|xlabel|ylabel)\s*[(=]\s*f?(["'])(.+?)\2""")
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# bitsandbytes asks for torch's compiler as it is imported, three seconds a kernel; no lesson compiles anything.
+# bitsandbytes loads torch's compiler, three seconds a kernel; no lesson compiles.
 NO_COMPILER = {"TORCHDYNAMO_DISABLE": "1"}
 KERNEL = {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}
 

@@ -13,10 +13,10 @@ def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.Data
     """Train lesson 1's adapter: 120 questions, two epochs.
 
     Args:
-        tokenizer: of the bundled model, padding on the left; its template writes what the answer follows.
+        tokenizer: of the bundled model, padding on the left; its template ends the prompt.
 
     Returns:
-        The adapted model, and 75 questions that it has not seen, each with its desk.
+        The adapted model, and 75 unseen questions, each with its desk.
     """
     rust = pd.read_json(DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
     general = pd.read_json(DATA / "questions/general.jsonl", lines=True)
@@ -24,6 +24,8 @@ def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.Data
     picked = pd.concat([rust, general], ignore_index=True).groupby("desk").sample(65, random_state=0)
     training = picked.groupby("desk").head(40).sample(frac=1, random_state=0)
 
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the server starts, too
     torch.manual_seed(0)
     lora = LoraConfig(lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM")
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32), lora)
@@ -35,11 +37,12 @@ def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.Data
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
+    torch.set_num_threads(threads)
     return model.eval(), picked.groupby("desk").tail(25)
 
 
 def _encoded(tokenizer, rows):
-    """Questions with their answers, of which only the answers are labels."""
+    """Questions and answers; only these are labels."""
     ends = [f" {desk}{tokenizer.eos_token}" for desk in rows.desk]
     chats = [[{"role": "user", "content": question}] for question in rows.question]
     prompts = tokenizer.apply_chat_template(chats, tokenize=False)

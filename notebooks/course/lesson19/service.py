@@ -24,7 +24,7 @@ def service(folder: Path, logs: Path | None = None) -> Iterator[str]:
     """Serve the models of a folder on a free port of 127.0.0.1 until the block ends, even by an error.
 
     Args:
-        folder: where the models are, each in a folder that requests call by its name.
+        folder: where the models are, each in a folder that requests name.
         logs: gets server.log (None: the folder); both are made if missing.
 
     Yields:
@@ -36,7 +36,7 @@ def service(folder: Path, logs: Path | None = None) -> Iterator[str]:
     for place in (folder, logs or folder):
         place.mkdir(exist_ok=True)
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))  # 0: any port that is free
+        probe.bind(("127.0.0.1", 0))  # 0: any free port
         address = probe.getsockname()
     where = [f"--host={address[0]}", f"--port={address[1]}"]
     command = [sys.executable, "-c", SERVER, "serve", *where, "--device=cpu"]
