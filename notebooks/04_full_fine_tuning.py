@@ -202,13 +202,13 @@ course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axi
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Within one seed all rates see the same batches in the same order. So read the table column by column: each number says
 # by how many nats per token a rate is worse than 0.001 with the same seed. The nearest rate, 3e-4, is worse by 0.11 to
-# 0.14. From seed to seed the loss of a single rate moves about as much, by up to 0.12 nats. Therefore compare rates
-# within a seed, never the run of one seed with that of another.
+# 0.14. From seed to seed the loss of a single rate moves, too, at 0.003 by 0.12 nats. So compare rates within a seed:
+# where two are closer than here, the run of one seed says nothing about that of another.
 #
 # The search has a limit, because its runs are short and longer runs often prefer a lower rate. The course has a record
-# of eight rates on four times as much text (`data/sweeps/tiny/rates.csv`). There 0.001 is still best, with a validation
-# perplexity of 78. Its neighbours 0.0005 and 0.002 end at 87 and 83, while 0.01 ends at 271 and 0.02 at 3,396. Before
-# you train for thousands of steps, search again with runs of a useful length.
+# of eight rates with 17 steps, each on twice as many tokens (`data/sweeps/tiny/rates.csv`). There 0.001 is still best,
+# with a validation perplexity of 78. Its neighbours 0.0005 and 0.002 end at 87 and 83, while 0.01 ends at 271 and 0.02
+# at 3,396. Before you train for thousands of steps, search again with runs of a useful length.
 #
 # Later lessons train other parameters, which need other rates; most of the tuned rates that they name come from this
 # record. For a model of some billion parameters, people begin the grid of full fine-tuning near 1e-5.
@@ -218,8 +218,8 @@ course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axi
 #
 # Now train on twice as much text with the rate that you found. Before you look at the result, check the first loss. It
 # is computed before any weight has moved, so it must lie near the loss of the untouched model (within a nat; this is
-# other text). If the two are far apart, one of them is computed wrongly. In a published run, the first five steps
-# had a mean loss of 4.6 nats, while the report gave the same model a perplexity of 254,801, a loss of 12.4 ([lesson
+# other text). If the two are far apart, one of them is computed wrongly. In a published run, the first five steps had a
+# mean loss of 4.6 nats, while the report gave the same model a perplexity of 254,801, a loss of 12.4 ([lesson
 # 16](16_autopsy.ipynb)).
 
 # %%
@@ -273,10 +273,10 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Too little text: when to stop
 #
-# The last run saw each text once. Now train on only 25 sentences, and go through them six times, in batches of the size
-# that the rate was found for. After each [epoch](glossary.md#epoch), that is, each pass over the text, `watch` scores
-# the model on twenty validation passages. Eight of them decide which epoch is best, and the other twelve judge the
-# decision: on the eight, the chosen epoch looks better than it is, because they chose it.
+# The last run saw each text once. Now train on only 25 sentences, and go through them six times, in batches of four as
+# in the search (the last of each pass has two). After each [epoch](glossary.md#epoch), that is, each pass over the
+# text, `watch` scores the model on twenty validation passages. Eight of them decide which epoch is best, and the other
+# twelve judge the decision: on the eight, the chosen epoch looks better than it is, because they chose it.
 #
 # **When does the loss on other text stop falling? Where does the training loss end?**
 

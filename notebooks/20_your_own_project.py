@@ -4,9 +4,9 @@
 # *How do you get from your own text and your own question to an answer that others can check?*
 #
 # Now you bring the text and the question, and you end with a report. This lesson is an empty project in plain code. You
-# fill in what is marked with `# YOURS`. So that it runs, these cells hold a small example: notes about
-# cooking, and the question whether LoRA or [BitFit](08_peft_family.ipynb), which trains only the biases, adapts the
-# bundled model better to them.
+# fill in what is marked with `# YOURS`. So that it runs, these cells hold a small example: notes about cooking, and the
+# question whether LoRA or [BitFit](08_peft_family.ipynb), which trains only the biases, adapts the bundled model better
+# to them.
 #
 # **You will be able to**
 #
@@ -41,8 +41,8 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The plan comes first
 #
-# Before you measure anything, write down what you want to know and which number will decide. Once you have seen
-# the results, it is easy to find a question that fits them.
+# Before you measure anything, write down what you want to know and which number will decide. Once you have seen the
+# results, it is easy to find a question that fits them.
 #
 # The entry `worthwhile` needs the most thought. It is the smallest difference that would change what you do. Suppose
 # that we keep what is trained for each of many customers. LoRA trains 72 times as many parameters as BitFit, so it
@@ -316,9 +316,9 @@ best = {name: float(tried[name].mean().idxmin()) for name in grid}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At 0.03 LoRA is worse than no training at all, so at one shared rate it would have lost. Both best rates have a worse
-# neighbour on each side, so the grids are wide enough. If one of yours is the lowest or the highest of its grid, do not
-# touch the plan. Add the same number of rates for both strategies to `grid` below its first line, for example
+# At 0.03 LoRA is worse than no training at all, so there BitFit would win, but LoRA at 0.01. Both best rates have a
+# worse neighbour on each side, so the grids are wide enough. If one of yours is the lowest or the highest of its grid,
+# do not touch the plan. Add the same number of rates for both strategies to `grid` below its first line, for example
 # `grid["lora"] = [*grid["lora"], 0.1]`, and run the cell again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
