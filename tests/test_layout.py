@@ -19,14 +19,14 @@ ROOT = Path(__file__).resolve().parent.parent
 PACKAGE, LESSONS = ROOT / "tlkit", ROOT / "notebooks"
 # Each part: the most lines and the most bytes of its Python files, and how many files there may be.
 BUDGETS = {
-    "tlkit": (7_840, 374_500, 57),
+    "tlkit": (7_900, 378_000, 57),
     "notebooks/course": (5_645, 259_300, 78),
-    "tests": (13_800, 671_700, 105),
+    "tests": (13_800, 672_000, 105),
 }
 LESSON_LINES = 9_576
 MOST_NAMES = 34
 # What a module pulls in, itself counted: files and lines.
-CLOSURES = {"tlkit.training": (12, 1_630), "tlkit.reports.charts": (3, 230)}
+CLOSURES = {"tlkit.training": (12, 1_650), "tlkit.reports.charts": (3, 230)}
 # Each may import from itself and from those before it.
 ROOMS = ("core", "fitting", "evidence", "reports", "cli")
 COMMAND_LINE = {"cli", "commands", "doctor", "__main__"}

@@ -90,7 +90,7 @@ class Checkpoints:
 
 
 def newest_step(folder: Path) -> int:
-    """Of the checkpoints, which may be damaged; 0 without any."""
+    """The step of the newest checkpoint, whole or damaged; 0 without any."""
     return max((step for step, _ in _saved(folder)), default=0)
 
 

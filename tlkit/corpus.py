@@ -190,7 +190,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def single_spaced(text: str) -> str:
-    """By which documents are compared."""
+    """The words of a text, by which documents are compared."""
     return " ".join(text.split())
 
 
@@ -206,6 +206,7 @@ def read_rows(path: Path, keys: Collection[str], ignore_keys: Collection[str] = 
 
 
 def refuse_unknown_keys(where: str, row: dict, keys: Collection[str], ignore_keys: Collection[str]) -> None:
+    """Refuse a row with keys that would not be used, unless they are to be ignored."""
     if unknown := sorted(map(str, set(row) - set(keys) - set(ignore_keys))):
         raise ValueError(
             f"{where}: {', '.join(map(repr, unknown))} would not be used: expected only {', '.join(keys)}, or "

@@ -166,7 +166,7 @@ def parse_size(text: str) -> int:
 
 
 def in_units(count: float) -> str:
-    """As torch's messages write a size."""
+    """A number of bytes as torch's messages write it."""
     return f"{count / 2**30:.2f} GiB" if count >= 2**30 else f"{count / 2**20:.2f} MiB"
 
 
@@ -177,7 +177,7 @@ def move_weights(model: torch.nn.Module, device: torch.device) -> None:
 
 
 def move_to_host(model: torch.nn.Module) -> None:
-    """Also from a virtual device."""
+    """Move a model's weights to the host, also from a virtual device."""
     with on_host():
         move_weights(model, CPU)
 

@@ -25,6 +25,8 @@ def option(
         positional: on the command line it is given without its name.
         limits: of a number, as named in `LIMITS`; infinity is refused without `at_most=math.inf`.
     """
+    if not limits.keys() <= LIMITS.keys():
+        raise TypeError(f"limits {', '.join(limits)}: expected some of {', '.join(LIMITS)}")
     start = {"default_factory": dict} if default == {} else {"default": default}
     return field(**start, metadata={"help": help, "choices": choices, "positional": positional, **limits})
 

@@ -70,6 +70,7 @@ def logical_size(parameter: nn.Parameter) -> int:
 
 
 def dequantized(parameter: nn.Parameter) -> torch.Tensor:
+    """The weights that a tensor stands for, packed or not."""
     state = getattr(parameter, "quant_state", None)
     return parameter.detach() if state is None else _bitsandbytes().functional.dequantize_4bit(parameter.data, state)
 

@@ -24,6 +24,8 @@ LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time
 
 
 class NothingToTrain(RuntimeError):
+    """A step in which no gradient could arrive at any trainable tensor."""
+
     def __init__(self) -> None:
         super().__init__(
             "nothing can be trained: the loss depends on no trainable tensor; the forward pass has to use some, and "
@@ -33,6 +35,8 @@ class NothingToTrain(RuntimeError):
 
 @dataclass(frozen=True)
 class StepRecord:
+    """What one optimizer step did."""
+
     step: int
     loss: float  # nats per label
     learning_rate: float
@@ -170,6 +174,7 @@ def first_step(begins: float, total: int) -> int:
 
 
 def prepare(model: nn.Module, plan: Plan) -> None:
+    """Put a model into training mode, with activation checkpointing where the plan says so."""
     base = base_model(model)
     # Older releases of transformers call it gradient checkpointing.
     kind = "activation" if hasattr(base, "activation_checkpointing_enable") else "gradient"

@@ -22,6 +22,8 @@ from tlkit.steps import StepRecord, TrainingState, chunked_loss_agrees, first_st
 
 @dataclass(frozen=True)
 class TrainingResult:
+    """What a training run leaves behind, beside the trained model."""
+
     history: pd.DataFrame  # a row for each step
     validation: pd.DataFrame  # a row for each evaluation
     peak_memory: float  # bytes of tensors, in the step marked `memory_counted`; NaN: in none, or several processes
@@ -120,17 +122,18 @@ def recorded(
 
 
 def has_ended(state: TrainingState, total: int) -> bool:
+    """Whether no step is left, or too many evaluations in a row brought no gain."""
     patience = state.config.patience
     return state.step >= total or patience is not None and _without_gain(state) >= patience
 
 
 def is_due(state: TrainingState, every: int | None, total: int) -> bool:
-    """Of what is done after `every` steps, and at the end."""
+    """Whether it is time for what is done after `every` steps (None: none) and at the end."""
     return has_ended(state, total) or every is not None and state.step % every == 0
 
 
 def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """Gives the model the best weights, if they were kept."""
+    """The result of a run on so many rows; gives the model the best weights, if they were kept."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -171,7 +174,7 @@ def checkpoints_of(
     plan: Plan,
     groups: Sequence[ParameterGroup],
 ) -> Checkpoints | None:
-    """Of a run that begins with `model` as it is now; None without a folder."""
+    """The checkpoints of a run that begins with `model` as it is now; None without a folder."""
     if folder is None and resume:
         raise ValueError("resume=True: expected checkpoint_dir, the folder of the run")
     if every < 1:
@@ -184,10 +187,12 @@ def checkpoints_of(
 
 
 def steps_per_epoch(rows: int, config: TrainingConfig) -> int:
+    """Optimizer steps in one pass over the rows; the last batch may be smaller."""
     return math.ceil(rows / config.batch_size)
 
 
 def total_steps(rows: int, config: TrainingConfig) -> int:
+    """Optimizer steps in the whole run, at least one."""
     return max(1, round(config.epochs * steps_per_epoch(rows, config)))
 
 
@@ -211,6 +216,7 @@ def learning_rate_factor(step: int, total: int, config: TrainingConfig) -> float
 def check_settings(
     model: torch.nn.Module, blocks: Batch, config: TrainingConfig, plan: Plan, validation: Batch | None = None
 ) -> None:
+    """Raise ValueError for settings or data that cannot train."""
     check_settings_alone(config, plan)
     refuse_plan(model, plan)
     vocabulary = model.config.get_text_config().vocab_size

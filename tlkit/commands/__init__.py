@@ -1,4 +1,4 @@
-"""The commands, and what they share."""
+"""The commands, each described by its options (`options.py`), and what they share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING

@@ -33,6 +33,7 @@ def doctor(options: DoctorOptions) -> Outcome:
 
 
 def packages() -> Finding:
+    """All that tlkit needs is installed, in versions that it was made for."""
     missing, outside = [], []
     for requirement in (Requirement(line) for line in metadata.requires("tlkit") if "extra ==" not in line):
         try:
@@ -61,6 +62,7 @@ def kernel() -> Finding:
 
 
 def device() -> Finding:
+    """Where training runs, what is broken there, and the computer's own memory."""
     from tlkit.devices import probe
 
     here, host = probe(), probe("cpu")

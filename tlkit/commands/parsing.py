@@ -125,6 +125,7 @@ def read_run_file(path: Path, settings: Mapping[str, Field]) -> dict[str, object
 
 
 def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[str, object]) -> None:
+    """Write settings as YAML that `--run-file` reads, and notes as comments."""
     plain = {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}
     comments = [f"# {name}: {value}" for name, value in notes.items()]
     text = yaml.safe_dump(plain, sort_keys=False, allow_unicode=True)
@@ -132,5 +133,6 @@ def write_run_file(path: Path, settings: Mapping[str, object], notes: Mapping[st
 
 
 def refuse_to_replace(path: Path) -> None:
+    """Refuse a run file that somebody else has written."""
     if path.exists() and not path.read_bytes().startswith(FIRST_LINE.encode()):
         raise ValueError(f"{path} was not written by tlkit: move it, or name another --output")

@@ -141,7 +141,7 @@ def read_table(path: Path) -> pd.DataFrame:
 
 def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str | None, percent: bool) -> pd.DataFrame:
     """Columns name, value, spread and items, as numbers."""
-    if items not in table:
+    if items not in table and _numbers(pd.Series([items])).notna().all():
         table, items = table.assign(items=items), "items"
     others = [column for column in table if column not in (metric, items)]
     name = name or next((column for column in others if _numbers(table[column]).isna().any()), (others or [None])[0])

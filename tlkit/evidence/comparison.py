@@ -65,6 +65,7 @@ def compare(
         progress: show run k of n, its steps and the time left.
     """
     settings = settings or ComparisonSettings()
+    check(settings)
     load_plugin(settings.plugin)
     asked = list(TASKS[settings.task].strategies if strategies is None else strategies)
     strategies = strategies_named(asked)
@@ -108,7 +109,6 @@ def compare(
 
 
 def _refuse(strategies: list[str], settings: ComparisonSettings) -> None:
-    check(settings)
     for name in strategies:
         check_strategy(name, {})
     if settings.against not in strategies:

@@ -82,6 +82,8 @@ EXPECTATIONS = [name for name, member in vars(Seen).items() if callable(member) 
 
 @dataclass(frozen=True)
 class Verdict:
+    """Whether one expectation holds, and the figures."""
+
     expectation: str
     holds: bool
     found: str
@@ -91,6 +93,7 @@ class Verdict:
 
 
 def check_expectations(expected: Mapping[str, object]) -> None:
+    """Refuse unknown expectations and values, before any work."""
     for name, wanted in expected.items():
         if name not in EXPECTATIONS:
             raise ValueError(f"expect: {name!r} is unknown: expected some of {', '.join(EXPECTATIONS)}")
@@ -102,6 +105,7 @@ def check_expectations(expected: Mapping[str, object]) -> None:
 
 
 def judge(expected: Mapping[str, object], seen: Seen) -> list[Verdict]:
+    """A verdict for each expectation."""
     return [Verdict(name, *getattr(seen, name)(wanted)) for name, wanted in expected.items()]
 
 

@@ -140,6 +140,7 @@ class Experiment:
 
 
 def now() -> str:
+    """Date and time in UTC, to the minute."""
     return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
 
 

@@ -32,6 +32,8 @@ SHORT_STEPS = 60  # at most, of a run of the search
 
 @dataclass(frozen=True)
 class LearningRate:
+    """A rate, where it comes from, and whether it was tuned."""
+
     value: float  # per optimizer step, the highest after the warm-up
     source: str
     tuned: bool  # found between worse ones, for runs like these
@@ -71,6 +73,7 @@ def recorded_rates(model: str, task: str = "text") -> pd.DataFrame | None:
 
 
 def rate_for(model: str | None, strategy: str, task: str = "text", optimizer: str = "adamw") -> LearningRate:
+    """The rate that is recorded for a strategy on a model; ValueError without one."""
     if optimizer != "adamw":
         raise ValueError(f"no rate is recorded for {optimizer}: expected --learning-rate with it")
     model = chosen_model(model)
@@ -109,6 +112,7 @@ def learning_rates_for(
 
 
 def checked_rates(given: Mapping[str, object]) -> dict[str, float]:
+    """Rates by strategy as floats; ValueError for unknown names and values."""
     if unknown := [name for name in given if name not in (*STRATEGIES, CONTROL)]:
         raise ValueError(f"learning rate of {unknown[0]!r}: expected one of {', '.join([*STRATEGIES, CONTROL])}")
     setting = TrainingConfig.__dataclass_fields__["learning_rate"]

@@ -110,6 +110,8 @@ def _answers(documents: Documents, tokenizer, length: int, learn: str = "answers
 
 
 class ClassTask(Task):
+    """Texts with classes, told apart by a classifier with a new head."""
+
     name = "classify"
     row = context = LONGEST_ROW
     strategies = ("linear_probe", "classic")
@@ -156,6 +158,8 @@ def _reading(settings: DataSettings, *columns: str) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class TaskData:
+    """A task's documents: all there are, those used, and the classes."""
+
     task: Task
     whole: Corpus
     used: Corpus
@@ -248,6 +252,7 @@ def exact_match(answers: pd.DataFrame, fields: Sequence[str] = ()) -> dict[str, 
 
 
 def refuse_references(conversations: Iterable[Conversation], fields: Sequence[str]) -> None:
+    """Refuse answers that are no JSON objects with all `fields`."""
     for asked in conversations:
         if missing := [field for field in fields if field not in _object(asked.answer)]:
             raise ValueError(f"conversation {asked.id!r}: its answer is no JSON object with {missing[0]!r}")

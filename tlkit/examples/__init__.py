@@ -51,12 +51,14 @@ Batch = torch.Tensor | Examples  # token ids of which all count, shape (blocks, 
 
 
 def as_examples(batch: Batch) -> Examples:
+    """Blocks of text as examples in which every token counts."""
     if isinstance(batch, Examples):
         return batch
     return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    """Rows of numbers as one tensor, filled up behind, shape (rows, longest)."""
     return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
 
 
@@ -77,6 +79,7 @@ def labels_in(batch: Batch) -> int:
 
 
 def tensors_in(batch: Batch) -> list[torch.Tensor]:
+    """What a batch is made of, for hashing."""
     return [batch.tokens, batch.labels, batch.mask] if isinstance(batch, Examples) else [batch]
 
 
@@ -87,6 +90,7 @@ def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
 
 
 def refuse_shifted(examples: Examples) -> None:
+    """Refuse labels that are not the token at their own place."""
     wrong = ((examples.labels != IGNORED) & (examples.labels != examples.tokens)).any(1)
     if wrong.any():
         raise ValueError(

@@ -242,10 +242,12 @@ def end_tokens(tokenizer, generation_config=None) -> frozenset[int]:
 
 
 def template_of(tokenizer) -> str:
+    """The tokenizer's chat template, else a plain one."""
     return tokenizer.chat_template or PLAIN_TEMPLATE
 
 
 def prompt_of(messages: Sequence[tuple[str, str]], tokenizer) -> list[int]:
+    """The tokens of a conversation up to where the next answer begins."""
     return token_ids(rendered(messages, tokenizer, answers_next=True), tokenizer)
 
 

@@ -14,6 +14,8 @@ from tlkit.settings import DATA
 
 @dataclass(frozen=True)
 class Labelled:
+    """A text and the name of its class."""
+
     text: str
     label: str
 
@@ -51,6 +53,7 @@ def load_labelled(
 
 
 def class_names(documents: Sequence[Labelled]) -> tuple[str, ...]:
+    """The classes of documents, in the order of the alphabet."""
     return tuple(sorted({document.label for document in documents}))
 
 

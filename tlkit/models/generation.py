@@ -18,6 +18,8 @@ GREEDY = {"do_sample": False, "repetition_penalty": 1.0, "no_repeat_ngram_size":
 
 @dataclass(frozen=True)
 class Continuation:
+    """What a model wrote behind a prompt."""
+
     text: str
     tokens: int  # the end token among them
     ended: bool  # by an end token, and not by the limit of new tokens

@@ -167,7 +167,7 @@ def _merged(name: str, adapted: nn.Module) -> PreTrainedModel:
 
 
 def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
-    """By transformers' `output_loading_info`."""
+    """Refuse weights that are missing or left over, by transformers' `output_loading_info`."""
     random = sorted(loading["missing_keys"]) + sorted(str(key[0]) for key in loading["mismatched_keys"])
     buffers = {key for key, _ in model.named_buffers()}
     left_out = sorted(k for k in loading["unexpected_keys"] if k not in buffers and not NEVER_LEARNED.search(k))
@@ -180,6 +180,7 @@ def refuse_partial_load(name: str, loading: dict, model: nn.Module) -> None:
 
 
 def refuse_unusable_tokenizer(name: str, tokenizer: PreTrainedTokenizerBase, model: nn.Module) -> None:
+    """Refuse one that loses a plain sentence, or has more tokens than the model has rows."""
     ids = tokenizer(SENTENCE, add_special_tokens=False)["input_ids"]
     read = tokenizer.decode([number for number in ids if number not in tokenizer.all_special_ids])
     if sum(map(str.isalpha, read)) < 0.1 * sum(map(str.isalpha, SENTENCE)):

@@ -13,10 +13,12 @@ from tlkit.settings import Plan
 
 
 def base_model(model: nn.Module) -> nn.Module:
+    """The transformers model, without peft's wrapper."""
     return model.get_base_model() if hasattr(model, "get_base_model") else model
 
 
 def classifies(model: nn.Module) -> bool:
+    """Whether it names classes and predicts no tokens."""
     return type(base_model(model)).__name__.endswith("ForSequenceClassification")
 
 
@@ -50,6 +52,7 @@ def find_blocks(model: nn.Module) -> nn.ModuleList:
 
 
 def is_tied(model: nn.Module) -> bool:
+    """Whether head and token embedding are one tensor."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight
 
@@ -74,7 +77,10 @@ def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[d
             raise ValueError(f"a group with {rate=} and {begins=}: expected a rate above 0, and 0 <= begins < 1")
         parameters = [parameter for name, parameter in trainable.items() if name in names]
         chosen.append({"params": parameters, "rate": rate, "begins": begins})
-    return [group for group in chosen if group["params"]]
+    chosen = [group for group in chosen if group["params"]]
+    if chosen and all(group["begins"] for group in chosen):
+        raise ValueError("no group of parameters begins at 0: nothing would be trained in the first step")
+    return chosen
 
 
 def is_norm(module: nn.Module) -> bool:
@@ -119,6 +125,7 @@ evaluation_mode = partial(mode, training=False)
 
 @torch.no_grad()
 def logits_of(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    """Logits in evaluation mode, in fp32."""
     with evaluation_mode(model):
         return model(input_ids=ids, use_cache=False).logits.float()
 

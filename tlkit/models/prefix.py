@@ -116,7 +116,10 @@ def _hidden_states(base: nn.Module) -> list[torch.Tensor]:
 
 @torch.no_grad()
 def _refuse_other_states(base: nn.Module, count: int, entering_in_training: torch.Tensor) -> None:
-    """The first pass here computes all states, and the second takes what the first has kept."""
+    """Refuse dropout below, and blocks that hand on more than hidden states.
+
+    The first pass here computes all states, and the second takes what the first has kept.
+    """
     more = f"the lower blocks of {type(base).__name__} hand on more than hidden states"
     try:
         with evaluation_mode(base):

@@ -75,6 +75,7 @@ PRESETS = {
 
 
 def chosen_model(name: str | None) -> str:
+    """The name that was given, else that of `TLKIT_MODEL`, else the bundled model."""
     return str(name or os.environ.get("TLKIT_MODEL") or "tiny")
 
 

@@ -77,6 +77,7 @@ def check_save(model: nn.Module, folder: str | Path) -> None:
 
 
 def weights_sha256(folder: Path) -> str:
+    """The SHA-256 of all files of weights in a folder."""
     digest = hashlib.sha256()
     for path in sorted(folder.iterdir()):
         if MODEL_FILES.fullmatch(path.name):

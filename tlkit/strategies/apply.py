@@ -13,6 +13,8 @@ from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_s
 
 
 class Component(NamedTuple):
+    """A part of a model, in values and in tensors."""
+
     trainable_values: int = 0
     total_values: int = 0
     trainable_tensors: int = 0

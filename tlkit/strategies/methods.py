@@ -147,6 +147,7 @@ METHODS = {
 
 
 def adapt(method: Method, model: nn.Module, **options: object) -> nn.Module:
+    """Put a method's adapters into a model; returns peft's wrapper."""
     make = four_bit_config(method.config) if in_four_bits(model) else method.config
     settings = {PEFT_NAMES.get(name, name): value for name, value in (method.options | options).items()}
     if "targets" in method.options:

@@ -147,6 +147,7 @@ def test_groups_that_say_nonsense_are_refused():
         ([ParameterGroup(frozenset({"nowhere"}))], "nowhere is in a group of parameters: expected trainable weights"),
         ([ParameterGroup(norm), ParameterGroup(norm | head)], "model.norm.weight .* each in one group"),
         ([ParameterGroup(norm, begins=1.0)], "begins=1.0: expected a rate above 0"),
+        ([ParameterGroup(frozenset(name for name, _ in model.named_parameters()), begins=0.5)], "begins at 0"),
     ):
         strategy("mine")(lambda model, groups=groups: (model.requires_grad_(True), groups))
         with pytest.raises(ValueError, match=said):

@@ -92,6 +92,7 @@ def test_a_plan_finds_what_it_promises():
 
 REFUSED = [
     ("a,accuracy\nx,0.5\ny,0.6", ["--metric", "acc"], "no column 'acc': expected one of 'a', 'accuracy'"),
+    ("a,accuracy,n\nx,0.5,90\ny,0.6,90", ["--items", "m"], "no column 'm': expected one of 'a', 'accuracy', 'n'"),
     ("a,accuracy\nx,0.5", [], "the table has 1 row(s): expected at least 2"),
     ("a,accuracy\nx,0.5\nx,0.6", [], "column 'a' has 'x': expected a name of its own"),
     ("a,accuracy\nx,50\ny,60", [], "row 'x': accuracy is '50', expected 0 to 1, or 0 to 100 with --percent"),

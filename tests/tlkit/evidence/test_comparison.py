@@ -321,6 +321,7 @@ def test_options_say_what_differs_from_the_defaults():
     [
         ({}, ["full", "adapter"], "strategy 'adapter' is unknown: expected one of full"),
         ({"against": "lora"}, ["full"], "against='lora': expected one of those compared, full"),
+        ({"learning_rates": None}, ["full"], "learning_rates=None"),
         ({"block_size": 65}, ["full"], "block_size=65: .* reads at most 64 tokens"),
         ({"stride": 65}, ["full"], "stride=65: expected 1 to context=64"),
         ({"tune": True}, ["full"], "expected one of the two"),
