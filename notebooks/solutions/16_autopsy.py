@@ -6,22 +6,13 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Put the five checks of the lesson into a program that audits reports. Here is a new one (it is invented), as a table of `key: number`:
+# Write the program that audits. It gets a report as a dictionary and returns the set of all complaints that apply. Five of the keys are those of `measure`; the other four stand in a report, or in your plan. Here is a new report (it is invented):
 #
-# | key | number | |
-# | --- | --- | --- |
-# | `vocabulary` | 49,152 | tokens |
-# | `first_loss` | 3.2 | nats, first step of training |
-# | `baseline` | 27.1 | perplexity before training, on text of the same kind |
-# | `parameters` | 134,515,008 | all parameters |
-# | `parts` | [7,080,192, 576] | parameters of "the last two blocks, and the first norm of block 0" |
-# | `trained` | 7,080,768 | parameters said to be trained |
-# | `tokens` | 512 | of the test text |
-# | `seeds` | 1 | |
-# | `speedup` | 12.0 | times faster than full fine-tuning |
-#
-# Your function gets such a dictionary and returns the set of all complaints that apply. A complaint says that two
-# numbers disagree, and the person who reads it has to find out why.
+# ```python
+# {"vocabulary": 49_152, "first_loss": 3.2, "baseline": 27.1, "parameters": 134_515_008, "trained": 7_080_768,
+#  "parts": [7_080_192, 576],  # of "the last two blocks, and the first norm of block 0"
+#  "tokens": 512, "seeds": 1, "speedup": 12.0}  # of the test text; of each strategy; over full fine-tuning
+# ```
 #
 # - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
 # - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
@@ -29,6 +20,13 @@ import tlkit as tl
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
 # - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic,
 #   plus the ratio of the traffic, with 8 bytes for each parameter and 88 more for each trained one.
+#
+# When it is right, try it on the four models above, and keep it with `measure` for your next `trainer.train()`:
+#
+# ```python
+# plan = {"parts": [2_411_712], "tokens": 1_000, "seeds": 3, "speedup": 1.5}  # all but the lower half
+# {name: audit(numbers | plan) for name, numbers in own.items()}
+# ```
 
 
 # %%
