@@ -43,7 +43,7 @@
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 38 |
 # | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 40 |
 # | **Part 5: Know what is true** | | |
-# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 34 |
+# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 36 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 35 |
 # | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 32 |
 # | **Part 6: Beyond** | | |

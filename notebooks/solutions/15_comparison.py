@@ -5,25 +5,30 @@
 import course
 
 # %% [markdown]
-# Somebody tuned several strategies and scored every run on validation text and on test text. `record` has one row for
-# each run, with the columns `strategy`, `learning_rate`, `seed`, `validation_perplexity` and `test_perplexity`. Each
-# rate was run with the same seeds, and a run that diverged has infinity in both scores. One of the two scores may not
-# be used for choosing. Return what belongs in a fair table: a dict from each strategy to one test perplexity, which is
-# a mean over seeds.
-
+# Write the judge that you take away. `losses` has a row for each document and run, with the columns `strategy`, `seed`,
+# `document` and `loss`. All runs read the same documents, but runs that failed are missing, so compare on the seeds
+# that both strategies have. `questions` is the number of pairs about which the study asks. Return the name of the
+# better of the strategies `one` and `other` if the interval of their difference, over documents and seeds and corrected
+# for the questions, excludes zero, and otherwise `"cannot tell"`.
 
 # %%
-def fair_scores(record):
-    """Each strategy's mean test perplexity, at the rate chosen fairly."""
+from scipy import stats
+
+
+def verdict(losses, one, other, questions=1):
+    """The better of two strategies, or "cannot tell"."""
     ### BEGIN SOLUTION
-    means = record.groupby(["strategy", "learning_rate"])[
-        ["validation_perplexity", "test_perplexity"]
-    ].mean()
-    chosen = means.validation_perplexity.groupby("strategy").idxmin()
-    return {
-        strategy: means.test_perplexity[place] for strategy, place in chosen.items()
-    }
+    table = losses.pivot_table("loss", ["document", "seed"], "strategy")
+    apart = (table[other] - table[one]).dropna()
+    squares = 0
+    for source in ("document", "seed"):
+        means = apart.groupby(source).mean()
+        t = stats.t.ppf(1 - 0.025 / questions, len(means) - 1)
+        squares += (t * means.sem()) ** 2
+    if abs(apart.mean()) <= squares**0.5:
+        return "cannot tell"
+    return one if apart.mean() > 0 else other
     ### END SOLUTION
 
 
-course.check("ex15_1", fair_scores)
+course.check("ex15_1", verdict)

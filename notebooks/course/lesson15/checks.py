@@ -1,121 +1,101 @@
-"""The comparison: a rate chosen without the test."""
+"""The comparison: what a table of losses allows to say of two strategies."""
 
-import math
+from functools import partial
 
 import pandas as pd
+from scipy import stats
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, number
+from course.exercises import Quiz, Wrong, function_exercise, kind
+
+OPEN = "cannot tell"
 
 
-def _records():
-    """Tuning where each unfair choice ends at another rate, or with another score."""
-    infinite = math.inf
-    for scores in (
-        {  # strategy -> rate -> (validation, test) of each seed
-            "full": {0.001: [(80, 85), (82, 87)], 0.002: [(83, 83), (85, 84)], 0.005: [(79, 90), (99, 96)]},
-            "lora": {0.001: [(95, 90), (97, 92)], 0.002: [(85, 92), (97, 98)], 0.005: [(88, 93), (86, 95)]},
-        },
-        {
-            "bitfit": {
-                0.01: [(112, 115), (110, 114), (111, 119)],
-                0.02: [(106, 108), (107, 110), (105, 112)],
-                0.05: [(104, 113), (103, 112), (105, 114)],
-            },
-            "freeze_lower": {
-                0.01: [(78, 82), (79, 80), (77, 84)],
-                0.02: [(81, 80), (80, 78), (83, 81)],
-                0.05: [(70, 72), (infinite, infinite), (71, 74)],
-            },
-        },
+def _tables():
+    """Tables in which `lora` reads 0.1 nats worse than `full`, but the last; each makes another mistake show."""
+    for story, alternating, shifts, only_full, questions in (
+        ("where a hard document is hard for both", 0.1, (-0.01, 0.0, 0.01), 0, 1),
+        ("where documents and seeds disagree", 1.0, (-1.0, 0.0, 1.0), 0, 1),
+        ("where the seeds disagree widely", 0.02, (-0.8, 0.0, 0.8), 0, 1),
+        ("where the seeds disagree", 0.02, (-0.12, 0.0, 0.12), 0, 1),
+        ("where three seeds disagree a little", 0.02, (-0.06, 0.0, 0.06), 0, 1),
+        ("where only the documents disagree", 0.3, (-0.001, 0.0, 0.001), 0, 1),
+        ("for one of 21 pairs", 0.02, (-0.01, 0.0, 0.01), 0, 21),
+        ("where `lora` lacks two of five seeds", 0.02, (-0.05, 0.0, 0.05), 2, 1),
+        ("where `full` is the worse one", 0.05, (-0.21, -0.2, -0.2, -0.2, -0.19), 0, 21),
     ):
-        runs = [
-            (name, rate, seed, *pair)
-            for name, rates in scores.items()
-            for rate, pairs in rates.items()
-            for seed, pair in enumerate(pairs)
-        ]
-        columns = ["strategy", "learning_rate", "seed", "validation_perplexity", "test_perplexity"]
-        yield f"for a record of {' and '.join(scores)}", pd.DataFrame(runs, columns=columns)
+        rows = []
+        for document in range(20):
+            hard, apart = 3 + document % 7 / 2, 0.1 + alternating * (-1) ** document
+            for seed, shift in enumerate(shifts):
+                rows += [("full", seed, document, hard), ("lora", seed, document, hard + apart + shift)]
+            rows += [("full", len(shifts) + seed, document, hard) for seed in range(only_full)]
+        yield story, pd.DataFrame(rows, columns=["strategy", "seed", "document", "loss"]), "full", "lora", questions
 
 
-def _means(record):
-    return record.groupby(["strategy", "learning_rate"])[["validation_perplexity", "test_perplexity"]].mean()
+def _verdict(losses, one, other, questions, sources=("document", "seed"), t=stats.t.ppf, corrected=True, common=True):
+    """The exercise's answer; its options make the mistakes."""
+    table = losses.pivot(index=["document", "seed"], columns="strategy", values="loss")
+    apart = table[other] - table[one]
+    apart, squares = apart.dropna() if common else apart, 0
+    for source in sources:
+        means = apart.groupby(source).mean()
+        squares += (t(1 - 0.025 / (questions if corrected else 1), len(means) - 1) * means.sem()) ** 2
+    better = one if apart.mean() > 0 else other
+    return better if abs(apart.mean()) > squares**0.5 else OPEN
 
 
-def _rates(record, means=_means) -> dict[str, float]:
-    """The rate of each strategy at which the validation text is read best."""
-    return {name: place[1] for name, place in means(record).validation_perplexity.groupby("strategy").idxmin().items()}
+def _two_intervals(losses, one, other, questions):
+    means = losses.groupby(["strategy", "document"]).loss.mean().unstack("strategy")[[one, other]]
+    half = stats.t.ppf(1 - 0.025 / questions, len(means) - 1) * means.sem()
+    return means.mean().idxmin() if abs(means[one].mean() - means[other].mean()) > half.sum() else OPEN
 
 
-def _tested(record, rates, means=_means) -> dict[str, float]:
-    return {name: means(record).test_perplexity[name, rate] for name, rate in rates.items()}
+def _backwards(losses, one, other, questions):
+    return {one: other, other: one}.get(_verdict(losses, one, other, questions), OPEN)
 
 
-def _luckiest(record):
-    return record.loc[record.groupby("strategy").validation_perplexity.idxmin()].set_index("strategy")
+def _name(given, losses, one, other, questions):
+    if not isinstance(given, str) or given not in (one, other, OPEN):
+        raise Wrong(f"{one!r}, {other!r} or {OPEN!r} is asked for, and this is {kind(given)}.")
+    return given
 
 
-def _finite(record):
-    return _means(record[record.validation_perplexity < math.inf])
-
-
-def _one_rate(record) -> dict[str, float]:
-    rate = record.groupby("learning_rate").validation_perplexity.mean().idxmin()
-    return _tested(record, dict.fromkeys(record.strategy.unique(), rate))
-
-
-def _best_seeds(record) -> dict[str, float]:
-    at = record.groupby(["strategy", "learning_rate"]).test_perplexity.min()
-    return {name: at[name, rate] for name, rate in _rates(record).items()}
-
-
-def _scores(given, record):
-    given = given.to_dict() if isinstance(given, pd.Series) else given
-    if not isinstance(given, dict):
-        raise Wrong(f"a dict is asked for, from each strategy to its score, and this is {kind(given)}.")
-    if given.keys() != set(record.strategy):
-        raise Wrong(f"the keys are not the strategies: {', '.join(map(repr, given))[:60] or 'none'}.")
-    return {name: number(value) for name, value in given.items()}
-
-
-fair_scores = function_exercise(
+verdict = function_exercise(
     "ex15_1",
-    "the scores of two records of tuning: which rate was chosen, by what, and what was reported for it",
-    "Two questions, two texts: one column may choose the rate, the other may only be read at the end.",
-    "A rate is as good as its mean over all its seeds. A run that diverged has infinity, and so has the mean of a rate "
-    "that cannot be relied on: leave such runs in.",
-    "With groupby, make both means for each strategy and rate. For each strategy take the rate at which the validation "
-    "mean is lowest (`idxmin`), and look the test mean up at that rate.",
-    right=lambda record: _tested(record, _rates(record)),
-    cases=_records,
+    "tables in which documents, seeds or the number of questions decide, and one in which runs are missing",
+    "First subtract: each document and seed gives one difference of the two strategies. Then the interval, as in the "
+    "lesson; `pivot_table` and `groupby` help.",
+    "A seed that only one of the two has gives no difference, so it may not count as a degree of freedom: `dropna()`.",
+    "The level is `1 - 0.05 / questions`. If the interval is above zero, the second loss is higher and the first "
+    "strategy is better.",
+    right=_verdict,
+    cases=_tables,
     mistakes={
-        "these are scores on the tuning text.": lambda record: dict(
-            _means(record).validation_perplexity.groupby("strategy").min()
+        "the seeds that only one of the two has were counted as degrees of freedom.": partial(_verdict, common=False),
+        "this is right for a single question. Of 21, each has to be asked at a level of 1 - 0.05/21.": partial(
+            _verdict, corrected=False
         ),
-        "these are the learning rates; the score that each reaches is asked for.": _rates,
-        "the rate was chosen by the test text. Then it is tuning text too, and nothing is left to test with.": (
-            lambda record: dict(_means(record).test_perplexity.groupby("strategy").min())
+        "the seeds alone speak for a difference. Other documents may speak against it.": partial(
+            _verdict, sources=("seed",)
         ),
-        "this is the best run on the test text: it was chosen by what should only be read at the end.": lambda record: (
-            dict(record.groupby("strategy").test_perplexity.min())
+        "three seeds say little about their spread, so their factor is Student's t, and not 1.96.": partial(
+            _verdict, t=lambda p, freedom: stats.norm.ppf(p)
         ),
-        "the rate is that of the luckiest single run; the next seed may be the unlucky one.": lambda record: _tested(
-            record, dict(_luckiest(record).learning_rate)
+        "each document was counted once for each seed, but 20 documents that three models read are not 60.": partial(
+            _verdict, sources=(["document", "seed"],)
         ),
-        "this is the luckiest single run; the next seed may be the unlucky one.": lambda record: dict(
-            _luckiest(record).test_perplexity
+        "the documents alone speak for a difference. Other seeds may speak against it.": partial(
+            _verdict, sources=("document",)
         ),
-        "all got one rate; which one it is decides who looks good.": _one_rate,
-        "runs that diverged were left out, and the rate that made them diverge was chosen for the others.": (
-            lambda record: _tested(record, _rates(record, _finite), _finite)
+        "this only compares the means. Another seed or other documents may turn them round.": partial(
+            _verdict, sources=()
         ),
-        "the score is a mean over all rates, also those that nobody would use.": lambda record: dict(
-            record.groupby("strategy").test_perplexity.mean()
-        ),
-        "the rate is chosen well, and then only the best seed is reported: take all seeds of that rate.": _best_seeds,
+        "it is the other way round: a lower loss is better.": _backwards,
+        "the two intervals of the strategies overlap, but what makes a document hard for both cancels in the "
+        "difference: take its interval.": _two_intervals,
     },
-    read=_scores,
-    alike=lambda given, expected: all(math.isclose(given[name], expected[name], abs_tol=0.01) for name in expected),
+    read=_name,
+    alike=lambda given, expected: given == expected,
 )
 
 
