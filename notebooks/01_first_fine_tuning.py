@@ -9,16 +9,21 @@
 #
 # **You will be able to**
 #
-# - adapt a language model in about twenty lines, measure it before and after, and save the result;
+# - adapt a language model in about twenty lines, judge it on new questions beside simpler methods, and save it;
 # - say on which device you train, and show that it computes;
 # - check in three ways that a model's weights were really loaded.
 #
 # **You need** some Python, and a rough idea of what a neural network is. Words that are new are explained where they
 # first appear, and the [glossary](glossary.md) has all of them in one place.
 #
-# About 34 minutes.
+# About 37 minutes.
 
-# %% slideshow={"slide_type": "subslide"}
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The first cell picks the [device](glossary.md#device) that stores numbers and computes with them: the CPU, or a GPU
+# with a memory of its own. A GPU can be listed and still fail at its first computation, for example if PyTorch was
+# built for other cards. Therefore the cell multiplies two matrices on it.
+
+# %% tags=["nbval-ignore-output"]
 import tempfile
 from pathlib import Path
 
@@ -27,13 +32,21 @@ import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from torch.optim.lr_scheduler import LinearLR
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
 
-profile = tl.setup()  # fixed random numbers, and no messages from the libraries
+tl.setup()  # fixed random numbers, and no messages from the libraries
+device = "cuda" if torch.cuda.is_available() else "cpu"
+if torch.backends.mps.is_available():  # Apple
+    device = "mps"
+ones = torch.ones(64, 64, device=device)
+print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The job: three desks
@@ -43,9 +56,8 @@ profile = tl.setup()  # fixed random numbers, and no messages from the libraries
 # the model never sees them in training.
 
 # %%
-rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True)
+rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
 general = pd.read_json(tl.DATA / "questions/general.jsonl", lines=True)
-rust["desk"] = "Rust"
 general["desk"] = general.subject.map({"python": "Python"}).fillna("other")
 questions = pd.concat([rust, general], ignore_index=True)
 picked = questions.groupby("desk").sample(65, random_state=0)
@@ -65,12 +77,12 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # never read about Rust.
 #
 # `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` sets how each number
-# is stored in memory.
+# is stored in memory, and `to` moves the model to the device.
 
 # %%
 folder = tl.BUNDLED
 tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
-model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
 print(" | ".join(tokenizer.decode([token]) for token in tokens))
 print(tokens)
@@ -86,8 +98,7 @@ print(tokens)
 #
 # Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
 # ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
-# where the answer begins. Three new tokens suffice, since the longest desk name is two tokens and a third ends the
-# text.
+# where the answer begins. Three new tokens suffice, since the longest name is two tokens and a third ends the text.
 
 
 # %%
@@ -97,72 +108,63 @@ def sentence(question):
 
 def continuations(model, texts, length=3):
     """What the model writes after each text, at most `length` tokens."""
-    batch = tokenizer(list(texts), return_tensors="pt", padding=True)
+    batch = tokenizer(list(texts), return_tensors="pt", padding=True).to(device)
     written = model.generate(**batch, max_new_tokens=length, do_sample=False)
     written = written[:, batch.input_ids.shape[1] :]  # without the text itself
     decoded = tokenizer.batch_decode(written, skip_special_tokens=True)
     return [text.strip() for text in decoded]
 
 
-def right(model):
-    """For each held-out question, whether the model names the desk and stops."""
-    return continuations(model, held_out.question.map(sentence)) == held_out.desk
+def answers(model):
+    """What the model writes after each held-out question."""
+    written = continuations(model, held_out.question.map(sentence))
+    return pd.Series(written, index=held_out.index)
 
 
 shown = held_out.groupby("desk").question.first()
 for text in continuations(model, shown.map(sentence), length=12):
     print("… This is a question about", text)
-print(f"right: {right(model).sum()} of {len(held_out)}")
+print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model continues in fluent English about programming, as its pretraining taught it. It gets no question right,
 # because nothing told it that the answer has to be one of three names.
-#
-# Zero is easy to beat, so we also ask how far somebody gets without any model. Most Python questions contain the word,
-# and most Rust questions contain code in backticks.
-
-
-# %%
-def rule(question):
-    """Two `if`s and no model."""
-    if "Python" in question:
-        return "Python"
-    return "Rust" if "`" in question else "other"
-
-
-print(f"two `if`s: {(held_out.question.map(rule) == held_out.desk).sum()} right")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# This is the number that the trained model has to beat.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loss: how surprised is the model?
 #
-# Training needs a number that says how far the model is from the right answer, and how this number changes if a
-# parameter changes a little. "Right or wrong" is too coarse for that. So we measure how much the right answer surprises
-# the model. If a token had the probability $p$, the surprise is $-\ln p$, in [nats](glossary.md#nat): 0 for a token
-# that was certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. The mean over the tokens of the answer
-# is called the [loss](glossary.md#loss).
+# Training needs a number that says how far the model is from the right answer. It has to change smoothly, so that one
+# can compute how a small change of a parameter moves it, but "right or wrong" jumps. So we measure how much the right
+# answer surprises the model. If a token had the probability $p$, the surprise is $-\ln p$, in
+# [nats](glossary.md#nat): 0 for a token that was certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096.
+# The mean over the tokens of the answer is called the [loss](glossary.md#loss).
 #
 # transformers computes the loss if we pass `labels`, the tokens that should have been predicted. A label of -100 is
 # left out. We leave out the question, because the model should learn to answer and not to ask, and keep only the answer
 # and the end-of-text token. If that token were left out as well, the model would never learn to stop.
 #
 # Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
-# this tokenizer ` Python` is one token, but ` Rust` is two.
+# this tokenizer ` Python` is one token, but ` Rust` is two. (`add_special_tokens=False` matters for tokenizers that put
+# a token before each text.) Compare the tokens below with their labels: the padding is the end-of-text token, too, but
+# only the last one, which ends the answer, is a label.
 
 
 # %%
 def encode(questions, desks):
     """A batch of questions with their answers; only the answers are labels."""
-    answers = [f" {desk}{tokenizer.eos_token}" for desk in desks]
-    texts = [sentence(q) + answer for q, answer in zip(questions, answers, strict=True)]
+    ends = [f" {desk}{tokenizer.eos_token}" for desk in desks]
+    texts = [sentence(q) + end for q, end in zip(questions, ends, strict=True)]
     batch = tokenizer(texts, return_tensors="pt", padding=True)
     batch["labels"] = torch.full_like(batch.input_ids, -100)
-    for row, answer in enumerate(tokenizer(answers)["input_ids"]):
-        batch["labels"][row, -len(answer) :] = torch.tensor(answer)
-    return batch
+    ends = tokenizer(ends, add_special_tokens=False)["input_ids"]
+    for row, end in enumerate(ends):
+        batch["labels"][row, -len(end) :] = torch.tensor(end)
+    return batch.to(device)
 
+
+two = encode(["Is it hot?", "Why?"], ["other", "Rust"])  # the second needs padding
+for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
+    print(f"{tokenizer.decode(token)!r:15} {label.item():5}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Adapt it, in twenty lines
@@ -172,10 +174,12 @@ def encode(questions, desks):
 # loss changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a
 # little in the direction in which the loss falls.
 #
-# We do not move the model's own parameters. [LoRA](glossary.md#lora) leaves them as they are, adds two small matrices
-# beside each linear layer of the blocks (a layer that multiplies by a matrix), and trains only these. Together they are called the
-# *adapter*. You build one yourself in [lesson 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin
-# the two matrices are, so it decides how many parameters are trained, and `lora_alpha` scales what they add.
+# The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
+# process them, and the [head](glossary.md#head) scores every token of the vocabulary. We leave its parameters *frozen*,
+# as they are. Beside each *linear layer* of the blocks, which multiplies by a matrix, [LoRA](glossary.md#lora) adds two
+# small matrices and trains only these. Together they are called the *adapter*. You build one yourself in
+# [lesson 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin the two matrices are, so it decides
+# how many parameters are trained, and `lora_alpha` scales what they add.
 #
 # The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
 # the last steps do not undo each other's work.
@@ -188,10 +192,11 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     lora = LoraConfig(
         r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    model = get_peft_model(model, lora)
+    model = get_peft_model(model, lora).train()  # in place: to repeat, load it anew
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = range(0, len(training), batch_size)
-    schedule = LinearLR(optimizer, 1, 0.05, epochs * len(starts))  # down to 5%
+    steps = epochs * len(starts)
+    schedule = LinearLR(optimizer, start_factor=1, end_factor=0.05, total_iters=steps)
     losses = []
     for _ in range(epochs):  # an epoch is one pass through all texts
         for start in starts:
@@ -202,11 +207,19 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
             optimizer.zero_grad()  # otherwise the next gradient would be added to it
             schedule.step()
             losses.append(loss.item())
-    return model, losses
+    return model.eval(), losses
 
 
 adapted, losses = adapt(model)
 adapted.print_trainable_parameters()
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The picture shows what you trained: the adapters, 5% of all parameters. `backward` starts at the loss and goes back
+# through the frozen parts until it has reached the first adapter, which is called
+# [backpropagation](glossary.md#backpropagation). The head uses the embedding's matrix and has no parameters of its own.
+
+# %%
+course.network_strip(tl.describe(adapted, "LoRA"))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## After: a model that does the job
@@ -214,14 +227,17 @@ adapted.print_trainable_parameters()
 # **How many of the 75 held-out questions does it get right now, if it may write what it wants?**
 
 # %%
-now = right(adapted)
+now = answers(adapted)
+right = now == held_out.desk
 course.claim(
-    "After 60 steps it sends at least 60 of 75 unseen questions to the right desk",
-    now.sum() >= 60,
+    "After 60 steps it names the right desk for most unseen questions of each desk",
+    right.groupby(held_out.desk).mean().min() > 0.5,
 )
 
 # %% tags=["nbval-ignore-output"]
-print(f"right: {now.sum()} of {len(held_out)}")
+print(f"right: {right.sum()} of {len(held_out)}, and wrong:")
+for number, question in held_out.question[~right].items():
+    print(f"{now[number]:6} | {question}")
 mine = [
     "What does `import os` do?",
     "When is a `Box<T>` freed?",
@@ -230,24 +246,43 @@ mine = [
 ]
 named = continuations(adapted, map(sentence, mine))
 for question, desk in zip(mine, named, strict=True):
-    print(f"{desk:6} | {question}")
+    print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Write your own questions into `mine` and run the cell again, because this model is yours and answers whatever you ask.
-# Nobody can learn in half a minute what Rust is. But the pretrained model has read English and code, and training only
-# has to connect what it knows with three names. This is part of why fine-tuning needs so few examples.
+# This model is yours and answers whatever you ask, so write your own questions into `mine` and run the cell again. Look
+# at the mistakes, too. In our run three questions about Python that show code but not the word Python went to Rust, and
+# the one about the borrow checker, which shows no code, went to `other`. So the model seems to go by such signs.
+# Always try questions that do not resemble your examples.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Is that good?
 #
-# Its lead over the 66 of the two `if`s is so narrow that it may be chance, and it can learn the same shortcuts. A
-# question like the last one, which is about Rust but shows no code, easily ends up at the wrong desk. So always try
-# questions that do not resemble your examples.
-#
-# The picture shows which part you trained. A text goes through the model from left to right: the
-# [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks* process them, and the
-# [head](glossary.md#head) scores every token of the vocabulary. Only the adapters beside the blocks changed, 5% of all
-# parameters.
+# Zero is easy to beat, so we ask how far one gets without a language model. Most Python questions contain the word, and
+# most Rust questions contain code in backticks, which makes two `if`s. A stronger method counts how often each string
+# of one to four characters occurs in a question, and fits a weight for each string and desk
+# ([lesson 13](13_classification.ipynb) explains it). **Which of the three will win?**
 
 # %%
-course.network_strip(tl.describe(adapted, "LoRA"))
+by_rule = [
+    "Python" if "Python" in question else "Rust" if "`" in question else "other"
+    for question in held_out.question
+]
+counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+counting = make_pipeline(counter, LogisticRegression())
+counting.fit(training.question, training.desk)
+print(f"two `if`s: {(by_rule == held_out.desk).sum()} right")
+print(f"counting: {(counting.predict(held_out.question) == held_out.desk).sum()} right")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Counting wins with 72, in a fraction of a second. The model's 69 lie between it and the `if`s, and differences this
+# small may be chance. The questions give their desk away by signs, and counting had read nothing but the 120 examples,
+# so this job hardly needs pretraining ([lesson 13](13_classification.ipynb) measures what it is worth). If your job is
+# to name one of a few classes, try counting first.
+#
+# But look at what the training has done. Before, the model named no desk at all. Now it always answers in the form that
+# you showed it, and stops. Nothing in the twenty lines says that there are three desks, or that an answer is a name.
+# With other answers, the same lines teach a model to *write*, which counting cannot do. In
+# [lesson 12](12_a_real_task.ipynb) a model fills in four fields for each report of a problem.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
@@ -258,7 +293,7 @@ course.network_strip(tl.describe(adapted, "LoRA"))
 with tempfile.TemporaryDirectory() as out:
     adapted.save_pretrained(out)
     size = (Path(out) / "adapter_model.safetensors").stat().st_size
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
     loaded = PeftModel.from_pretrained(base, out)
 print(f"the adapter: {size / 1e6:.1f} MB")
 course.claim(
@@ -270,32 +305,11 @@ course.claim(
 # **Does it work with a larger model?** The same code adapts SmolLM2-135M-Instruct, which has 33 times as many
 # parameters. [Lesson 12](12_a_real_task.ipynb) says how to fetch it. Then write
 # `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a larger model
-# needs smaller moves, and run the page from the top. Here is a record of its answers.
+# needs smaller moves, and run the page from the top. By this record it gets one more right than counting.
 
 # %%
 record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
-print(f"right after: {(record.after == record.desk).sum()} of {len(record)}")
-record.groupby("desk").first()[["question", "before", "after"]]
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## What can this machine do?
-#
-# A [device](glossary.md#device) is the processor that stores numbers and computes with them: the CPU, or a GPU with a
-# memory of its own. To use a GPU, move the model there with `model.to(device)` and each batch, in `continuations` and
-# `encode`, with `batch.to(device)`. A card can be listed and still fail at its first computation, for example if
-# PyTorch was built for other cards. Therefore the cell multiplies two matrices on it.
-
-# %% tags=["nbval-ignore-output"]
-device = "cuda" if torch.cuda.is_available() else "cpu"
-if torch.backends.mps.is_available():  # Apple
-    device = "mps"
-ones = torch.ones(64, 64, device=device)
-print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Whether a model fits into the memory of the device is a question of its own: with AdamW, each parameter that is
-# trained takes 16 bytes and not 4. LoRA trains few of them, so the bundled model needs hardly more than its weights.
-# [Lesson 9](09_memory.ipynb) follows every byte of a step.
+print(f"SmolLM2: {(record.after == record.desk).sum()} of {len(record)} right")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
@@ -304,8 +318,8 @@ print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 # second step fails, the result still has the same shape and as many parameters.
 #
 # The weights are often lost because their names have changed. `torch.compile`, which makes a model faster, puts
-# `_orig_mod.` in front of each name, and these names end up in the file if the compiled model is saved. We make such a
-# file.
+# `_orig_mod.` in front of each name, and if you save the compiled model's `state_dict()`, these names end up in the
+# file. We make such a file.
 #
 # **What will `from_pretrained` do with a file in which no name fits: stop with an error, or return a model?**
 
@@ -321,82 +335,69 @@ with tempfile.TemporaryDirectory() as compiled:
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model with random weights, because loading only a part is often intended, for example to put a new head
-# on a model. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find
+# It returns a model with random weights, because people often want only a part: a classifier keeps the blocks and gets
+# a new head. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find
 # the fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
-# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. Our file stores numbers of 16 bits
-#    ([fp16](glossary.md#fp16)). Each can be written exactly in the 32 bits ([fp32](glossary.md#fp32)) that the model
-#    uses, so all must be equal.
+# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. It stores numbers of 16 bits
+#    ([fp16](glossary.md#fp16)), which 32 bits ([fp32](glossary.md#fp32)) hold exactly, so all must be equal.
 # 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
-missing = loading["missing_keys"]
-print(f"1. {len(missing)} names are missing, for example {max(missing)}")
-
-
-def from_file(model):
-    """How many of the file's tensors are equal to the model's."""
-    inside = dict(model.named_parameters())
-    return sum(saved[name].float().equal(inside[name]) for name in saved)
-
-
-base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-print(f"2. as in the file: {from_file(base)} tensors of {len(saved)};", end=" ")
-print(f"of the broken model {from_file(broken)}")
-written = continuations(broken, shown.map(sentence), length=8)[0]
+missing = loading["missing_keys"]  # the file lacks the head: it is the embedding
+print(f"1. {len(missing)} names are missing, for example {sorted(missing)[-1]}")
+intact = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+same = {"intact": 0, "broken": 0}
+for name, tensor in saved.items():
+    same["intact"] += tensor.float().equal(intact.get_parameter(name))
+    same["broken"] += tensor.float().equal(broken.get_parameter(name))
+print(f"2. of {len(saved)} tensors these are as in the file: {same}")
+written = continuations(broken.to(device), shown.map(sentence), length=8)[0]
 print(f"3. This is a question about {written}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# (The report has one name more than the file, because the head uses the same matrix as the embedding and the file
-# stores it once.)
-#
-# **If nobody checks, will the training show that something is wrong?** We train the broken model in the same
-# way, for one epoch.
+# **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch, so its
+# learning rate shrinks within 30 steps and not 60. The rest stays the same.
 
 # %%
 broken, broken_losses = adapt(broken, epochs=1)
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.plot(range(1, 31), broken_losses, label="weights not loaded")
-axes.plot(range(1, 31), losses[:30], label="weights loaded")
-axes.set(xlabel="training step", ylabel="loss (nats per token)", ylim=(0, None))
+axes.plot(broken_losses, label="weights not loaded")
+axes.plot(losses[: len(broken_losses)], label="weights loaded")
+axes.set(xlabel="training steps so far", ylabel="loss (nats per token)", ylim=(0, None))
 axes.set_title("Both models train and both losses fall, but only one learns the job")
 axes.legend()
 plt.show()
 
 # %%
+correct = answers(broken) == held_out.desk
 course.claim(
     "Its loss falls by more than half a nat, and it gets fewer than 10 of 75 right",
-    broken_losses[0] - broken_losses[-1] > 0.5 and right(broken).sum() < 10,
+    broken_losses[0] - broken_losses[-1] > 0.5 and correct.sum() < 10,
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The log shows a falling loss, so you have to know what to expect to see the fault. The first loss does not give it
-# away, because both models begin above 8 nats: the broken one knows nothing, and the good one has never seen a desk
+# The log shows a falling loss. Only if you know which loss to expect do you see the fault. The first loss does not give
+# it away, because both models begin above 8 nats: the broken one knows nothing, and the good one has never seen a desk
 # named in this place. After five steps the good model is below 1, and the broken one is still near 7.5. It stays far
 # above, because LoRA trains neither the embedding nor the head, and a random head can hardly prefer one token to the
-# rest.
-#
-# This also happens in published work. In [lesson 16](16_autopsy.ipynb) you get the tables of a report with numbers that
-# no working model can have, and find out for yourself.
+# rest. It happened in a published report, too, as you will see in [lesson 16](16_autopsy.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels
-#   with -100 outside the answer, and a loop. Judge it on questions that it has not seen, and beside the simplest rule
-#   that you can think of.
-# - A card that is listed may still fail, so compute something on it before you rely on it.
+#   with -100 outside the answer, and a loop.
+# - Judge it on questions that it has not seen, and beside the simplest methods that you can think of.
 # - A model whose weights were not loaded runs and trains without an error. Read the loading report, compare with the
 #   file, or let it write.
 #
 # ## Further reading
 #
 # - Hu et al. 2021, [LoRA: low-rank adaptation of large language models](https://arxiv.org/abs/2106.09685).
-# - Hugging Face, [peft's quicktour](https://huggingface.co/docs/peft/quicktour) and [loading
-#   models](https://huggingface.co/docs/transformers/models): the calls of this lesson.
-# - Kalamkar et al. 2019, [A study of bfloat16 for deep learning training](https://arxiv.org/abs/1905.12322).
+# - Hugging Face, [peft's quicktour](https://huggingface.co/docs/peft/quicktour): the calls of this lesson.
+# - Wang and Manning 2012, [Baselines and bigrams](https://aclanthology.org/P12-2018/): simple counts are hard to beat.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -410,32 +411,31 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** `torch.cuda.is_available()` returns True. What do you know?
+# **Quiz.** You adapt a pretrained model with LoRA. In 200 steps its loss falls from 8.6 to 7.2. What do you do first?
 #
-# - **a** Training will run on the GPU.
-# - **b** The GPU has room for the model.
-# - **c** PyTorch was built for CUDA and its driver reports a GPU. Nothing has been computed on it.
-# - **d** Models that are loaded from now on lie on the GPU.
+# - **a** Train on, because the loss is falling.
+# - **b** Raise the learning rate, because it falls slowly.
+# - **c** Let the model write something before training, or look at the loading report.
+# - **d** Collect more examples.
 
 # %%
 course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 1.1.** The lesson counted the tensors that are as in the file. If some are not, you want to know their
-# names. Write a function that returns a list with the name of each parameter that is missing from the file or has other
-# numbers there. `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store them
-# in 16 bits.
+# **Exercise 1.1.** `encode` counts from the right end, so it works only where the padding is on the left. Write the
+# function that you will want for your own texts. It gets a tokenizer that pads on either side and may put a token
+# before each text, and two lists, `prompts` and `answers` (each answer begins with a space). It returns the tokenized
+# batch of prompts, answers and end-of-text tokens, with `labels`: the tokens of the answers and of their ends, and -100
+# elsewhere. Remember that the padding can be the end-of-text token itself.
+
 
 # %%
-from safetensors import safe_open
-
-
-def not_from_file(model, path):
-    """The names of the parameters that did not come from the file."""
+def labelled(tokenizer, prompts, answers):
+    """A batch in which only the answers and their ends are labels."""
     # your code here
 
 
-course.check("ex01_1", not_from_file)
+course.check("ex01_1", labelled)
 
 # %% [markdown]
 # Next: [2 · Inside a language model](02_inside_a_language_model.ipynb)

@@ -5,25 +5,27 @@
 import course
 
 # %% [markdown]
-# The lesson counted the tensors that are as in the file. If some are not, you want to know their names. Write a
-# function that returns a list with the name of each parameter that is missing from the file or has other numbers there.
-# `model` is any PyTorch model and `path` a safetensors file. As in the lesson, the file may store them in 16 bits.
+# `encode` counts from the right end, so it works only where the padding is on the left. Write the function that you
+# will want for your own texts. It gets a tokenizer that pads on either side and may put a token before each text, and
+# two lists, `prompts` and `answers` (each answer begins with a space). It returns the tokenized batch of prompts,
+# answers and end-of-text tokens, with `labels`: the tokens of the answers and of their ends, and -100 elsewhere.
+# Remember that the padding can be the end-of-text token itself.
+
 
 # %%
-from safetensors import safe_open
-
-
-def not_from_file(model, path):
-    """The names of the parameters that did not come from the file."""
+def labelled(tokenizer, prompts, answers):
+    """A batch in which only the answers and their ends are labels."""
     ### BEGIN SOLUTION
-    with safe_open(path, "pt") as file:
-        there = set(file.keys())
-        return [
-            name
-            for name, weights in model.named_parameters()
-            if name not in there or not file.get_tensor(name).float().equal(weights)
-        ]
+    ends = [answer + tokenizer.eos_token for answer in answers]
+    texts = [prompt + end for prompt, end in zip(prompts, ends, strict=True)]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    labels = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, -100)
+    for row, mask, prompt in zip(labels, batch["attention_mask"], prompts, strict=True):
+        first = mask.argmax()  # the first 1: behind the padding, if that is on the left
+        row[first : first + len(tokenizer(prompt)["input_ids"])] = -100
+    batch["labels"] = labels
+    return batch
     ### END SOLUTION
 
 
-course.check("ex01_1", not_from_file)
+course.check("ex01_1", labelled)

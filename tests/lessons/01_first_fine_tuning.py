@@ -4,8 +4,15 @@ import shutil
 assert len(training) == 120 and not set(training.question) & set(held_out.question)
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
-# Before: two `if`s, and how answers are made. The answers end the rows, and are what is counted.
-assert (held_out.question.map(rule) == held_out.desk).sum() == 66
+# The three methods: the model lies between the others (69 here; rounding may move an answer or two).
+counted = (counting.predict(held_out.question) == held_out.desk).sum()
+assert (by_rule == held_out.desk).sum() == 66 < right.sum() < counted == 72
+assert abs(right.sum() - 69) <= 2 and set(now) == {"Python", "Rust", "other"}
+sent = now[~right & held_out.desk.eq("Python")]  # in our run three, all with code and without the word
+assert sent.eq("Rust").sum() in (2, 3, 4) and not held_out.question[sent.index].str.contains("Python").any()
+assert held_out.question[sent.index].str.contains("`").all() and named[3] == "other"
+
+# How answers are made: they end the rows, and are what is counted.
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
 coded = encode(["Why?", "Why does it not compile?"], ["Rust", "other"])
 kept = [tokenizer.decode(row[row >= 0]) for row in coded["labels"]]
@@ -18,7 +25,7 @@ assert len(losses) == 2 * len(broken_losses) == 60 and round(100 * trained / ada
 assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(losses[25:30])
 assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.5) < 0.4
 assert [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
-assert now.groupby(held_out.desk).sum().min() >= 12  # the fault is not that one desk gets all
+assert right.groupby(held_out.desk).sum().min() >= 18  # 22 here: no desk gets all; the claim asks for 13
 
 # The short cut: code in backticks belongs to programming.
 programming = training.desk.ne("other")
@@ -26,10 +33,10 @@ in_code = training.question.str.contains("`")
 assert in_code[programming].mean() > 0.75 and not in_code[~programming].any()
 
 assert set(record.question) == set(held_out.question) and len(record) == 75
-assert (record.after == record.desk).sum() == 73
+assert (record.after == record.desk).sum() == 73 == counted + 1
 assert 33 < 134_515_008 / sum(tensor.numel() for tensor in saved.values()) < 34  # SmolLM2 by this model
 
-assert len(saved) == 98 and len(missing) == 99 and from_file(base) == 98
+assert same == {"intact": 98, "broken": 0} and len(saved) == 98 and set(missing) - set(saved) == {"lm_head.weight"}
 assert {tensor.dtype for tensor in saved.values()} == {torch.float16}
 with tempfile.TemporaryDirectory() as compiled:
     shutil.copytree(tl.BUNDLED, compiled, dirs_exist_ok=True)

@@ -1,106 +1,92 @@
-"""The weights: the parameters that did not come from a file."""
+"""Which tokens are labels, whatever the tokenizer, and a loss that stays high."""
 
-import tempfile
-from pathlib import Path
+from functools import partial
 
 import torch
-from safetensors.torch import save_file
-from torch import nn
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer
 
-from course.exercises import Quiz, Wrong, called, exercise, kind
+from course.exercises import Quiz, Wrong, function_exercise
+from tlkit import BUNDLED
 
 
-@exercise(
+def _tokenizers():
+    """The bundled model's padding is its end-of-text token, as in many models."""
+    for side, start in (("left", ""), ("right", ""), ("left", "start "), ("right", "start ")):
+        tokenizer = AutoTokenizer.from_pretrained(BUNDLED, padding_side=side)
+        tokenizer.backend_tokenizer.post_processor = TemplateProcessing(f"{start}$A", special_tokens=[("start", 5)])
+        story = f"with padding on the {side} and {'a' if start else 'no'} token before each text"
+        yield story, tokenizer, ["Why?", "How do I boil an egg?"], [" Rust", " other"]
+
+
+def _labelled(tokenizer, prompts, answers, fault=""):
+    """A batch with its labels; with those of a typical mistake if there is a fault."""
+    texts = [prompt + answer + tokenizer.eos_token for prompt, answer in zip(prompts, answers, strict=True)]
+    batch = tokenizer(texts, return_tensors="pt", padding=True)
+    ids, masks = batch["input_ids"], batch["attention_mask"]
+    padding = ids == tokenizer.pad_token_id if fault == "end" else masks == 0
+    batch["labels"] = ids.masked_fill(padding & (fault != "padding"), -100)
+    for row, mask, prompt in zip(batch["labels"], masks, prompts, strict=True):
+        first = 0 if fault == "first" else mask.argmax()
+        asked = tokenizer(prompt, add_special_tokens=fault != "special")["input_ids"]
+        row[first : first + len(asked) * (fault != "prompt")] = -100
+    return batch
+
+
+def _from_the_right(tokenizer, prompts, answers):
+    """The batch as the lesson makes it."""
+    batch = _labelled(tokenizer, prompts, answers)
+    learned = (batch["labels"] != -100).sum(1, keepdim=True)
+    places = torch.arange(batch["labels"].shape[1]).flip(0)
+    batch["labels"] = batch["input_ids"].where(places < learned, -100)
+    return batch
+
+
+def _labels(given, *arguments):
+    if not given["input_ids"].equal(_labelled(*arguments)["input_ids"]):
+        raise Wrong("a text should be the prompt, the answer and the end-of-text token.")
+    if "labels" not in given:
+        raise Wrong("the batch has no `labels`.")
+    return given["labels"].tolist()
+
+
+labelled = function_exercise(
     "ex01_1",
-    "the names that it returns for four pairs of a small model and a file",
-    "`file.keys()` says which names are in the file, and `weights.equal(other)` says whether all values are the same.",
-    "Go through `model.named_parameters()`. A name is reported if it is not in `file.keys()`, or if not equal.",
+    "the labels of two texts, with four tokenizers",
+    "Padding has a 0 in `batch.attention_mask`, on whichever side it is. Begin with a copy of `batch.input_ids` and "
+    "write -100 where the mask is 0.",
+    "In each row the prompt begins at `mask.argmax()`, the first 1. It has as many tokens as `tokenizer(prompt)`. "
+    "Write -100 over these.",
+    right=_labelled,
+    cases=_tokenizers,
+    read=_labels,
+    alike=lambda given, batch: given == batch["labels"].tolist(),
+    mistakes={
+        "the prompt is a label, too, so the model would learn to ask.": partial(_labelled, fault="prompt"),
+        "the padding is a label.": partial(_labelled, fault="padding"),
+        "the end-of-text token is no label, so the model would not learn to stop. Here the padding is the same token, "
+        "but the attention mask tells them apart.": partial(_labelled, fault="end"),
+        "the prompt is masked from the first place on, where this row has padding.": partial(_labelled, fault="first"),
+        "the last tokens of a row are its padding, and not its answer.": _from_the_right,
+        "the prompt has one token more than was masked.": partial(_labelled, fault="special"),
+    },
 )
-def not_from_file(answer: object) -> None:
-    """Judge a function that names the parameters a file lacks or holds other values of."""
-    first = "1.weight"
-    pairs = [
-        ({}, "where every tensor came from the file", ""),
-        (
-            {first: lambda tensor: tensor + 1},
-            "where one tensor has other values in the file",
-            "a tensor of the same name and shape need not have the same values.",
-        ),
-        (
-            {first: lambda tensor: tensor.flip(0)},
-            "where one tensor has the same values in the file, in another order",
-            "sums and shapes can agree where the tensors do not.",
-        ),
-        (
-            {"2.bias": lambda _: None, "0.weight": _one_value_moved},
-            "where the file lacks one tensor, and has a single other value in a second one",
-            "missing is one fault, and a single value is enough for another.",
-        ),
-    ]
-    for changes, story, overlooked in pairs:
-        model = _small_model()
-        saved = {name: changes.get(name, torch.clone)(weights.detach()) for name, weights in model.named_parameters()}
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.safetensors"
-            kept = {name: tensor.half().contiguous() for name, tensor in saved.items() if tensor is not None}
-            save_file(kept, path, metadata={"format": "pt"})
-            try:
-                given = _names(called(answer, model, path))
-            except Wrong as wrong:
-                if wrong.__cause__ is None:
-                    raise
-                raise Wrong(f"{story}, {wrong}") from wrong
-        every, expected = set(saved), set(changes)
-        if given == expected:
-            continue
-        if given == every - expected:
-            raise Wrong(f"{story}, it returns the names of those that did come from it; the others are asked for.")
-        if given - every:
-            raise Wrong(f"{story}, it returns {min(given - every)!r:.40}, and no parameter has that name.")
-        if given < expected:
-            raise Wrong(f"{story}, it returns {len(given)} names of {len(expected)}: {overlooked}")
-        raise Wrong(f"{story}, it also returns {min(given - expected)!r}, which is what the file says.")
-
-
-def _small_model():
-    """A few tensors whose values 16 bits can hold exactly."""
-    model = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 3), nn.LayerNorm(3))
-    with torch.no_grad():
-        for place, weights in enumerate(model.parameters()):
-            weights.copy_(torch.arange(weights.numel()).view_as(weights) / 8 + place)
-    return model
-
-
-def _one_value_moved(tensor):
-    moved = tensor.clone()
-    moved.view(-1)[0] += 0.5
-    return moved
-
-
-def _names(answer: object) -> set[str]:
-    if isinstance(answer, str) or not isinstance(answer, list | tuple | set | frozenset):
-        raise Wrong(f"a list of names is asked for, and this is {kind(answer)}.")
-    for name in answer:
-        if not isinstance(name, str):
-            raise Wrong(f"names are asked for, and one of them is a {type(name).__name__}.")
-    return set(answer)
-
 
 QUIZ = Quiz(
     "quiz01",
-    "`torch.cuda.is_available()` returns True. What do you know?",
+    "You adapt a pretrained model with LoRA. In 200 steps its loss falls from 8.6 to 7.2. What do you do first?",
     {
-        "a": "Training will run on the GPU.",
-        "b": "The GPU has room for the model.",
-        "c": "PyTorch was built for CUDA and its driver reports a GPU. Nothing has been computed on it.",
-        "d": "Models that are loaded from now on lie on the GPU.",
+        "a": "Train on, because the loss is falling.",
+        "b": "Raise the learning rate, because it falls slowly.",
+        "c": "Let the model write something before training, or look at the loading report.",
+        "d": "Collect more examples.",
     },
     {
-        "a": "not yet: a card that is listed can fail at its first product, say because this build of PyTorch has no "
-        "code for it. That is why the lesson computes one.",
-        "b": "it says nothing about memory, and another program may hold most of it.",
-        "c": "yes. A small product on the device is a cheap proof that it also computes.",
-        "d": "no: a model lies where it was loaded to, and in PyTorch that is the CPU until something moves it.",
+        "a": "not yet: so did that of the broken model. The good one was below 1 after five steps.",
+        "b": "the rate may be too low, but another training takes longer than a look.",
+        "c": "yes. A loss that stays near that of guessing, 8.3 nats for 4,096 tokens, suggests lost weights, and "
+        "this is the cheapest look at them.",
+        "d": "more examples help a model that learns. This one has hardly begun, and the reason should be found first.",
     },
     right="c",
 )
