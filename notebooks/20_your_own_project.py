@@ -3,20 +3,18 @@
 #
 # *How do you get from your own text and your own question to an answer that others can check?*
 #
-# Now you bring the text and the question, and you end with a report. This lesson is an empty project in plain code. You
-# fill in what is marked with `# YOURS`. So that it runs, these cells hold a small example: notes about cooking, and the
-# question whether LoRA or [BitFit](08_peft_family.ipynb), which trains only the biases, adapts the bundled model better
-# to them.
+# Now you bring the text and the question, and end with a report and a trained model. This lesson is an empty project in
+# plain code: fill in what is marked with `# YOURS`. Its cells hold a small example: notes about cooking, and the
+# question whether LoRA or [BitFit](08_peft_family.ipynb), which trains only biases, adapts the bundled model better.
 #
 # **You will be able to**
 #
-# - seal a plan and its data, so that changing them after the results would be noticed;
+# - seal a plan and its data, so that a run with any other plan or data stops;
 # - split by source, remove leaks, and say before the final runs which difference they can show;
-# - decide by the plan, where "cannot tell" is a possible answer, and report what you did.
+# - decide by the plan, where "cannot tell" is possible, report what you did, and load the winner.
 #
 # **You need** [lesson 3](03_baseline.ipynb) for splits, [lesson 4](04_full_fine_tuning.ipynb) for the search for a
-# learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for the interval of a
-# difference.
+# learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for intervals.
 #
 # About 41 minutes.
 
@@ -45,8 +43,8 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # results, it is easy to find a question that fits them.
 #
 # The entry `worthwhile` needs the most thought. It is the smallest difference that would change what you do. Suppose
-# that we keep what is trained for each of many customers. LoRA trains 72 times as many parameters as BitFit, so it
-# takes more room. That would be worth it if it lowered the loss by at least 0.1 nats per token, which is about 10% of
+# that we store what is trained for each of many customers. LoRA trains 72 times as many parameters as BitFit, so it
+# takes more room. We would pay for that if it lowered the loss by at least 0.1 nats per token, which is about 10% of
 # perplexity. The `shares` say which part of the *sources* goes into each split.
 
 # %%
@@ -72,11 +70,9 @@ plan = {
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *gain* is the cheaper strategy's score minus the dearer one's. Lower scores are better, so a positive gain speaks
-# for the dearer one. The `rule` turns the gain and its 95% interval into a decision, with three outcomes:
+# for the dearer one. The `rule` turns the gain and its 95% interval into one of three decisions:
 #
-# - If the whole interval is above zero and the gain is at least `worthwhile`, we take the dearer strategy.
-# - If the whole interval is below `worthwhile`, we take the cheaper one.
-# - Otherwise the study cannot tell, and the report says so.
+# ![Four intervals of the gain and their decisions: dearer, cheaper, cannot tell](images/rule.svg)
 #
 # A *strategy* is a function that gets the untouched model and returns what is to be trained. For another question,
 # write one and add it to the dictionary, with its settings in the plan. The two that `rates` names are compared.
@@ -107,9 +103,9 @@ def new_model(strategy=None):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your documents
 #
-# Every task of this course fits into one table. A row has a `prompt`, which the model only reads; an `answer`, which it
-# learns; and a `source`, which says where the row comes from, for example a file, an author or a customer. The plan
-# needs a template and a score that fit the task:
+# Every task of this course except preferences fits into one table. A row has a `prompt`, which the model only reads; an
+# `answer`, which it learns; and a `source`, for example a file, an author or a customer. The plan needs a template and
+# a score that fit the task:
 #
 # | task | prompt and answer | `template` | `score` |
 # | --- | --- | --- | --- |
@@ -117,9 +113,9 @@ def new_model(strategy=None):
 # | short answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` | `wrong_answer` |
 # | classes | the text, and the name of its class | `{prompt}\nClass:\n` | `wrong_answer` |
 #
-# Your documents may be a table, for example of tickets with the columns `text`, `team` and `customer`. Then replace the
-# four lines of the next cell by these two. (Its last line copies a note into a second source, so that there is a leak.)
-# Nothing is cut later, so split texts of more than a page into parts that keep their source.
+# Nothing is cut later, and the bundled model was built for 256 tokens, or about 140 words, so split longer documents
+# into parts that keep their source. For a table of tickets with the columns `text`, `team` and `customer`, these two
+# lines replace the four of the next cell:
 #
 # ```python
 # table = pd.read_csv("tickets.csv", dtype=str).dropna()
@@ -127,7 +123,7 @@ def new_model(strategy=None):
 # ```
 
 # %%
-# YOURS: a table with the columns prompt, answer and source
+# YOURS: a table with prompt, answer and source (our last line plants a leak)
 files = sorted((tl.DATA / "kitchen").glob("*.jsonl"))
 notes = pd.concat([pd.read_json(file, lines=True) for file in files]).sort_values("id")
 data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
@@ -137,24 +133,21 @@ data = pd.concat([data, data[data.source == "stock"][:1].assign(source="potatoes
 # ## Splits by source
 #
 # If a source were in two splits, the test would be easier than new material is. So we split the *sources*, here the
-# twenty subjects of the notes, and every document follows its source.
+# twenty subjects of the notes, and every document follows its source. An interval needs two or more in the test.
 
 # %%
-names = pd.Series(sorted(set(data.source))).sample(frac=1, random_state=0).tolist()
-split_of, start = {}, 0
-for split, share in plan["shares"].items():
-    stop = start + max(2, round(share * len(names)))  # an interval takes two sources
-    split_of |= dict.fromkeys(names[start:stop], split)
-    start = stop
-data["split"] = data.source.map(split_of)
+names = pd.Series(sorted(set(data.source))).sample(frac=1, random_state=0)
+borders = np.cumsum([0, *plan["shares"].values()]) * len(names)
+parts = pd.cut(range(len(names)), borders, right=False, labels=list(plan["shares"]))
+data["split"] = data.source.map(dict(zip(names, parts, strict=True)))
 data = data.dropna(subset="split").reset_index(drop=True)  # without unused sources
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Leaks
 #
 # Even so, two sources may contain the same document. [Lesson 11](11_your_data.ipynb) counted the n-grams of four words
-# that two texts share. Here one shared n-gram of eight words is enough. We go through the splits from the test to
-# training, and remove a document that shares one with an earlier split, so that the test remains as it is.
+# that two texts share. Here one shared n-gram of eight words is enough. We go from the test to training, and remove a
+# document that shares one with an earlier split, so that the test remains as it is.
 
 
 # %%
@@ -173,11 +166,9 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# That is the note which we had copied. If a standard phrase makes many of your documents go, delete the phrase and keep
-# the documents.
-#
-# A [datasheet](glossary.md#datasheet) says what a reader has to know about the data. Write into the plan how the
-# documents were collected and who allows their use. What they cannot show goes into the report's limits.
+# That is the note which we had copied to a second source. If a standard phrase makes many of your documents go, delete
+# the phrase and keep the documents. Next come the counts for a [datasheet](glossary.md#datasheet). Its other parts,
+# origin and permission, stand in the plan, and what the documents cannot show goes into the report's limits.
 
 # %%
 groups = data.groupby("split")
@@ -187,34 +178,33 @@ datasheet
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Seal the plan
 #
-# A report alone cannot show that its plan came before its results. For this we use a *hash*, a short number that is
-# computed from a text and changes as soon as one letter of the text does. We put a hash of the data into the plan,
-# store the plan in a file, and compute the hash of this file.
+# A report alone cannot show that its plan came before its results. So we compute a *hash* of the plan and the data, a
+# short number that changes as soon as one letter does. A hash that only you hold proves nothing, because you could
+# write another plan. So mail it to somebody, with the notebook, because the hash does not cover the code.
 #
-# A hash that only you hold proves nothing, because you could write another plan. So mail it to somebody, and the
-# notebook with it, because the hash does not cover the code of strategies and scores.
-#
-# With a plan of your own, run the cell twice. The first time it writes the plan into a file, shows its hash and stops.
-# Mail the hash, copy it into `noted`, and run the cell again. From then on it refuses any other plan. (To change the
-# plan before that, delete its folder.)
+# With a plan of your own, run the cell twice. The first time `noted` is `None`, so the cell shows the hash and stops.
+# Mail the hash, copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`, which
+# computes the hash of the plan and the data that are in memory *now*. Try it: set `plan["epochs"] = 2` in a new cell,
+# and go on. The next training run stops.
 
-# %% tags=["check-seal"]
+# %%
 # YOURS: None at first, and the hash of your plan once somebody else has it
 noted = "c02181e064ee66c5172dfa940da233820dd87a1bb95ea9a1748b84a31d71da92"
 
-rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
-plan["data_sha256"] = hashlib.sha256(rows.encode()).hexdigest()
-record = json.dumps(plan, indent=2).encode()
+
+def check_seal():
+    rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
+    hashes = {"data_sha256": hashlib.sha256(rows.encode()).hexdigest()}
+    record = json.dumps(plan | hashes, indent=2).encode()
+    found = hashlib.sha256(record).hexdigest()
+    if found != noted:
+        raise ValueError(f"`noted` is {noted}, but plan and data now have {found}")
+    return record
+
+
 folder = Path("../results") / project
 folder.mkdir(parents=True, exist_ok=True)
-sealed = folder / "plan.json"
-if not sealed.exists():
-    sealed.write_bytes(record)
-if sealed.read_bytes() != record:
-    raise ValueError(f"{sealed} holds another plan; a new plan needs a new project")
-plan_sha256 = hashlib.sha256(record).hexdigest()
-if plan_sha256 != noted:
-    raise ValueError(f"mail {plan_sha256}, and write it into `noted`")
+(folder / "plan.json").write_bytes(check_seal())
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From a document to a score
@@ -223,9 +213,8 @@ if plan_sha256 != noted:
 # count. An end token also comes first, so that the first token of a plain text is predicted from something. If a model
 # has a [chat template](glossary.md#chat-template), `prompt_ids` uses it.
 #
-# Two functions score one document, and for both lower is better. `nats_per_token` is the document's mean loss, so in
-# the final mean short and long documents count alike. `wrong_answer` lets the model write, and gives 0 if it writes
-# exactly the right answer and then its end token, and 1 if not.
+# Two functions score a document, and lower is better. `nats_per_token` is the document's mean loss, so short and long
+# documents count alike. `wrong_answer` is 0 if the model writes exactly the right answer and its end token, else 1.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -268,8 +257,8 @@ score = {"nats_per_token": nats_per_token, "wrong_answer": wrong_answer}[plan["s
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
 #
-# A strategy that does not beat the untouched model has taught nothing. We measure it on validation text, so that the
-# test stays closed.
+# A strategy that does not beat the untouched model has taught nothing. Until the final runs the test stays closed, so
+# we measure on validation text.
 
 # %%
 documents = {name: part.to_dict("records") for name, part in groups}
@@ -280,46 +269,48 @@ def scored(model, split):
     return np.array([score(model.eval(), document) for document in documents[split]])
 
 
-before = pd.Series(scored(new_model(), "validation"))
-half = stats.t.ppf(0.975, len(before) - 1) * before.sem()
-print(f"untouched: {before.mean():.2f} ± {half:.2f} {plan['score']}")
+before = scored(new_model(), "validation").mean()
+print(f"untouched: {before:.2f} {plan['score']}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
 # The loop is that of [lesson 15](15_comparison.ipynb) with clipping, and with one document in each step. The seed
-# decides the first values of the adapters and the order of the documents. Each strategy gets the same number of rates,
-# scored on validation text, because a strategy with more trials would have more chances to look good. **Which rate will
-# win for each of them?**
+# decides the adapters' first values and the order of the documents. Both strategies get the same number of rates,
+# because one with more trials has more chances to look good. **Which rate will win for each of them?**
 
 
 # %% tags=["nbval-ignore-output"]
 def trained(strategy, rate, seed):
+    check_seal()
     torch.manual_seed(seed)
     model = new_model(strategy).train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
     optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.0)
-    train, shuffle = documents["train"], np.random.default_rng(seed).permutation
-    for number in [n for _ in range(plan["epochs"]) for n in shuffle(len(train))]:
-        model(**encoded(train[number])).loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
+    train, generator = documents["train"], np.random.default_rng(seed)
+    for _ in range(plan["epochs"]):
+        for number in generator.permutation(len(train)):
+            model(**encoded(train[number])).loss.backward()
+            torch.nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    model.save_pretrained(folder / strategy)  # the last run's stays
     return model
 
 
-grid, begin = dict(plan["rates"]), pd.Timestamp.now()
+grid = dict(plan["rates"])
 pairs = [(name, rate) for name, rates in grid.items() for rate in rates]
 tried = pd.DataFrame({pair: scored(trained(*pair, 0), "validation") for pair in pairs})
-print(f"{len(pairs)} runs took {(pd.Timestamp.now() - begin).seconds} s")
 best = {name: float(tried[name].mean().idxmin()) for name in grid}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At 0.03 LoRA is worse than no training at all, so there BitFit would win, but LoRA at 0.01. Both best rates have a
-# worse neighbour on each side, so the grids are wide enough. If one of yours is the lowest or the highest of its grid,
-# do not touch the plan. Add the same number of rates for both strategies to `grid` below its first line, for example
-# `grid["lora"] = [*grid["lora"], 0.1]`, and run the cell again.
+# The grids share two rates, which contradict each other: at 0.01 LoRA is better (4.97 against 5.39), but at 0.03 it is
+# worse than no training at all, and BitFit wins (5.36 against 7.74). So give each strategy its own rate.
+#
+# Both best rates have a worse neighbour on each side, so the grids are wide enough. If a best rate of yours lies at the
+# border, leave the plan as it is. Below the line `grid = ...` add a rate beyond the border, and one for the other
+# strategy, for example `grid["lora"] = [*grid["lora"], 0.1]`. The report shows both grids.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
@@ -327,17 +318,13 @@ print(tried.mean().round(2).to_string())
 # The search was also a [pilot run](glossary.md#pilot-run), because it gives the losses of both strategies on the same
 # validation notes. Let $s$ be the standard deviation of their differences, here a rough one from two sources. The test
 # has $k$ sources with $m$ documents each, and its decision rests on one average for each source. If the documents were
-# independent, the interval would be
-#
-# $$\pm\, t_{k-1} \frac{s}{\sqrt{k m}}$$
-#
-# If those of one source were as alike as copies, it would be $\pm\, t_{k-1}\, s / \sqrt k$, because only the sources
-# would count. The truth lies between, and the seeds add a part that a pilot with one seed cannot show. **How many
-# sources does it take until even the wider interval is ±0.1?**
+# independent, the interval would be $\pm\, t_{k-1}\, s / \sqrt{k m}$. If those of one source were as alike as copies,
+# it would be $\pm\, t_{k-1}\, s / \sqrt k$, because only the sources would count. The truth lies between, and the seeds
+# add a part that a pilot with one seed cannot show. **How many sources does it take until even the wider one is ±0.1?**
 
 # %%
 cheap = plan["cheaper"]
-(dear,) = set(plan["rates"]) - {cheap}
+dear = next(name for name in plan["rates"] if name != cheap)
 pilot = tried[cheap, best[cheap]] - tried[dear, best[dear]]
 m = datasheet.documents["test"] / datasheet.sources["test"]
 for k in (5, 10, 20, 40):
@@ -345,97 +332,110 @@ for k in (5, 10, 20, 40):
     print(f"{k} sources: between ±{wide / m**0.5:.2f} and ±{wide:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# About twenty sources are enough even then. With our five the interval may be ±0.26. So this test can show a large
-# gain, but hardly that the gain is below 0.1. If yours cannot show what you need, bring more sources and seeds, ask for
-# a larger difference in a *new* plan, or accept this limit.
+# About twenty sources are enough even then. With our five the interval may be ±0.26, so this test can show a large
+# gain, but hardly that the gain is below 0.1. If yours cannot show what you need, write a *new* plan with more sources
+# or a larger difference, or accept this limit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
 #
-# Each strategy is trained with its best rate and three seeds, and now the test is opened, once. The interval is that of
-# lesson 15, with one part from the differences by document and one from those by seed. But the documents of one source
-# are alike, so the last row averages those of each source first, and this row decides. **How much wider will its
-# interval be?**
+# Each strategy is trained with its best rate and three seeds, and the test is opened, once. The interval is that of
+# lesson 15, with a part from the documents and one from the seeds. But the documents of one source may be alike, so we
+# average them first, and the interval *by source* decides. The table's last row gives it by document. **How much wider
+# is the one by source?**
 
 
 # %% tags=["nbval-ignore-output"]
-def interval(apart):  # rows: documents or sources, columns: seeds
-    parts = {}
-    for name, means in (("texts", apart.mean(axis=1)), ("seeds", apart.mean())):
-        parts[f"± {name}"] = stats.t.ppf(0.975, len(means) - 1) * means.sem()
-    gain, half = means.mean(), sum(part**2 for part in parts.values()) ** 0.5
+def interval(apart):  # rows: sources or documents, columns: seeds
+    means = {"± rows": apart.mean(axis=1), "± seeds": apart.mean()}
+    parts = {k: stats.t.ppf(0.975, len(v) - 1) * v.sem() for k, v in means.items()}
+    gain, half = apart.mean().mean(), sum(part**2 for part in parts.values()) ** 0.5
     return {"gain": gain, "low": gain - half, "high": gain + half} | parts
 
 
 finals = [(name, seed) for name in best for seed in range(plan["seeds"])]
 tests = {(name, n): scored(trained(name, best[name], n), "test") for name, n in finals}
-losses = pd.DataFrame(tests).rename_axis(columns=["strategy", "seed"])
 untouched = scored(new_model(), "test")
-gained = {name: losses[name].rsub(untouched, axis=0) for name in best}
-gains = {f"{name} against untouched": interval(gain) for name, gain in gained.items()}
-apart = losses[cheap] - losses[dear]
-gains[f"{dear} against {cheap}"] = interval(apart)
-sources = [document["source"] for document in documents["test"]]
-gains["by source (decides)"] = interval(apart.groupby(sources).mean())
+tests |= {("untouched", seed): untouched for seed in range(plan["seeds"])}
+losses = pd.DataFrame(tests).rename_axis(columns=["strategy", "seed"])
+by_source = losses.groupby([row["source"] for row in documents["test"]]).mean()
+versus = [("untouched", cheap), ("untouched", dear), (cheap, dear)]
+gains = {f"{b} against {a}": interval(by_source[a] - by_source[b]) for a, b in versus}
+gains["the same by document"] = interval(losses[cheap] - losses[dear])
 means, gains = losses.mean().unstack("strategy"), pd.DataFrame(gains).T
-print(f"untouched: {untouched.mean():.2f}\n{means.round(2)}")
+print(means.round(2))
 gains.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned something: their gains over the untouched model have intervals (by document) far above zero.
-# LoRA is better than BitFit with each seed, by 0.28 on average. By document, the interval reaches from 0.19 to 0.36. By
-# source, it reaches from 0.13 to 0.42, because only five averages are left, with $t = 2.78$ in place of 2.03, and
-# because notes on one subject are alike. That is ±0.14, within the ±0.10 to ±0.26 that the pilot had announced.
+# Both strategies learned something: their gains over the untouched model have intervals far above zero. In perplexity,
+# 334 became 223 with BitFit and 169 with LoRA. LoRA is better than BitFit with each seed, by 0.28 on average.
+#
+# By document, the interval of this gain reaches from 0.19 to 0.36, and by source from 0.13 to 0.42, because the part of
+# the rows grows from ±0.08 to ±0.14. With five averages, Student's $t$ is 2.78 in place of 2.03, which alone makes
+# ±0.11. The rest fits notes that are alike within a subject, but five sources cannot prove it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# The function below is the rule of the plan. The cell reads the plan from the file again, compares its hash with the
-# one that you noted, and decides. Then it trains the winner again and saves it, with seed 0, because to pick the seed
-# with the best test score would be to pick luck.
+# The function is the rule of the plan, and the seal is checked once more.
 
 
 # %%
 def decide(gain, low, high):
     if low > 0 and gain >= plan["worthwhile"]:
-        return f"take {dear}"
-    return f"take {cheap}" if high < plan["worthwhile"] else "cannot tell"
+        return dear
+    return cheap if high < plan["worthwhile"] else None
 
 
-stored = sealed.read_bytes()
-again, plan = hashlib.sha256(stored).hexdigest(), json.loads(stored)
-gain, low, high = gains.loc["by source (decides)", ["gain", "low", "high"]]
-decision = decide(gain, low, high)
-course.claim(f"The stored plan is the sealed one. It says: {decision}", again == noted)
-winner = decision.removeprefix("take ")
-if winner in best:
-    trained(winner, best[winner], 0).save_pretrained(folder / winner)
+check_seal()
+gain, low, high = gains.loc[f"{dear} against {cheap}", ["gain", "low", "high"]]
+winner = decide(gain, low, high)
+decision = f"take {winner}" if winner else "cannot tell"
+print(f"The sealed plan says: {decision}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The whole interval is above zero, and the gain is more than twice what we called worthwhile, so the rule takes LoRA.
-# The adapter is in `results/cooking/lora`. Load it with `PeftModel.from_pretrained`, merge it, and go on as in [lesson
-# 19](19_ship_it.ipynb). (If BitFit wins, the whole model is saved.)
+#
+# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (To pick the
+# seed with the best test score would be to pick luck. For BitFit a folder holds the whole model.) Load it as somebody
+# else would. **Which three tokens will each model expect after "Boil the potatoes in"?**
+
+# %%
+if winner:
+    saved = AutoModelForCausalLM.from_pretrained(folder / winner).to(device)
+    again, last = scored(saved, "test").mean(), means[winner].iloc[-1]
+    course.claim("The saved model is the tested one", abs(again - last) < 0.01)
+    start = torch.tensor([prompt_ids("Boil the potatoes in")], device=device)  # YOURS
+    for name, model in {"untouched": new_model(), winner: saved}.items():
+        likely = model(start).logits[0, -1].topk(3).indices
+        print(name, *map(tokenizer.decode, likely), sep=" |")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The loaded adapter has the test loss of the last seed. The untouched model was pretrained on manuals of software, so
+# it boils potatoes in SQLite or Python. After fourteen notes LoRA no longer does, although it does not think of water
+# yet. To pass your adapter on, merge it as in [lesson 19](19_ship_it.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
 #
-# Every number is filled in from a variable, because a number typed by hand is wrong after the next run.
+# Every number comes from a variable, because a number typed by hand is wrong after the next run.
 
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
-limits = f"Only {plan['model']}, epochs: {plan['epochs']}; forgetting was not measured."
+limits = f"""only {plan["model"]}, {len(documents["train"])} training notes, one style,
+{len(grid[dear])} rates for each, epochs: {plan["epochs"]}; forgetting not measured."""
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
-{plan["score"]} gained, 95% over {len(set(sources))} sources and {len(means)} seeds.
+{plan["score"]} gained, 95% over {len(by_source)} sources and {plan["seeds"]} seeds.
 Rule: {plan["rule"]} ({plan["worthwhile"]} is worthwhile, {cheap} the cheaper).
-Data: {plan["data"]}. Removed as leaks: {leaks.sum()}. Plan: sha256 {again}.
+Data: {plan["data"]}. Removed as leaks: {leaks.sum()}. Plan: sha256 {noted}.
 
 {datasheet.to_markdown()}
 
 {gains.round(2).to_markdown()}
 
-Rates{" (changed after the seal)" * (grid != plan["rates"])}: {grid}.
+Rates planned: {plan["rates"]}. Rates tried: {grid}.
 Best on validation text: {best}. Limits: {limits}
 """
 (folder / "report.md").write_text(report, encoding="utf-8")
@@ -444,16 +444,16 @@ print(report)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Now your project
 #
-# Copy this notebook and go through it again with a question of your own, and with 200 documents or more, from as many
-# sources as you can get. Make a first pass with the bundled model, but stop before *The final runs*, so that the test
-# stays closed. Then write a new plan with a model from the Hub and new rates. A Llama or SmolLM2 has no biases for
-# BitFit to train, so compare `lora` (from 1e-4, 3e-4 and 1e-3) with `full` (at a tenth of that) there. Time one run
-# first: there are thirteen. Check before you hand in the report:
+# Copy this notebook and go through it with a question of your own and 200 documents or more, from as many sources as
+# you can get. Make a first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a
+# model from the Hub and new rates. A Llama or SmolLM2 has no biases for BitFit, so compare `lora` (from 1e-4, 3e-4 and
+# 1e-3) with `full` (at a tenth of that). Time one run first: there are twelve. For the final runs choose *Restart
+# Kernel and Run All Cells*, because old cells leave traces. Then check:
 #
 # - [ ] The question names the model, the material and two strategies, and somebody else would understand it.
-# - [ ] I can say why `worthwhile` has this value, and what I shall do for each outcome of the rule.
+# - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
 # - [ ] The plan names the origin of the data, the permission to use them, and any private information.
-# - [ ] The hash of the plan was in somebody else's hands before the first run.
+# - [ ] Somebody else had the hash before the first run.
 # - [ ] No best rate lies at the border of its grid, and the test was opened once.
 # - [ ] The decision is the one that the rule gives, even if I had hoped for another.
 # - [ ] The limits name material, model and method, and everything that I changed after the plan was sealed.

@@ -67,7 +67,7 @@ QUIZ = Quiz(
     {
         "a": "no: the interval reaches to 9%, beyond what you call worthwhile. You have not found a difference, which "
         "is not the same as having shown that there is none.",
-        "b": "no: zero is in the interval, so a difference of this size is what chance alone explains.",
+        "b": "no: zero is in the interval, so chance alone could explain a difference of this size.",
         "c": "yes. It says what is known, and a reader can see how much more text would decide it.",
         "d": "no: that is to choose by the test split, and any result can be made in this way.",
     },
