@@ -35,7 +35,7 @@
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 41 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 34 |
 # | **Part 3: Make it fit** | | |
-# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 31 |
+# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 34 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 37 |
 # | **Part 4: Do the job** | | |
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 36 |

@@ -402,7 +402,7 @@ table.round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA leaves 7 GiB. With checkpointing, one row of 2,048 tokens keeps 32 block inputs of 2,048 × 4,096 numbers in bf16,
 # which is 0.5 GiB; three tensors of logits, 2,048 × 32,000 numbers in fp32, take 0.7 GiB, and one recomputed block
-# about 0.5. So LoRA in bf16 fits with seven billion parameters and 8,000 tokens; QLoRA is for more, or for 13 billion.
+# about 0.4 in autocast. So LoRA in bf16 fits with seven billion parameters and 8,000 tokens; QLoRA is for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -6,17 +6,23 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Before you rent a card, you want to know what a model needs however small the batch is. Given a model of which some
-# parameters may be frozen (`requires_grad` is False), return the bytes of its weights, gradients and AdamW's moments.
-# Gradients and moments have the dtype of their parameter, which need not be the same everywhere.
+# Before you rent a card, you want to know what a step needs. Given a model of the Llama or Qwen2 kind and `rows` times
+# `tokens`, return the bytes at the peak of a step that trains all parameters in fp32 with fused AdamW. Only two moments
+# can be the peak. In a tied model, `model.config.tie_word_embeddings` is True.
 
 
 # %%
-def lasting_bytes(model):
-    """Weights, gradients and AdamW's moments, in bytes."""
+def peak_bytes(model, rows, tokens):
+    """Bytes at the peak of a training step, by this lesson's formulas."""
     ### BEGIN SOLUTION
-    return sum(p.nbytes * (4 if p.requires_grad else 1) for p in model.parameters())
+    c, N = model.config, model.num_parameters()
+    d, a, V = c.hidden_size, c.num_attention_heads, c.vocab_size
+    k = d // a * c.num_key_value_heads
+    kept = c.num_hidden_layers * (8 * d + 2 * k + 4 * c.intermediate_size + a + 2)
+    at_the_loss = 12 * N + 4 * rows * (tokens - 1) * (kept + 3 * V)
+    copies = 2 if c.tie_word_embeddings else 0
+    return max(at_the_loss, 16 * N + copies * 4 * V * d)
     ### END SOLUTION
 
 
-course.check("ex09_1", lasting_bytes)
+course.check("ex09_1", peak_bytes)

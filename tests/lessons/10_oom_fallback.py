@@ -41,7 +41,7 @@ with tl.virtual_device(memory="76MiB") as card:
 assert dict(tried) == {4: 2, 3: 1, 2: 6}, "the last step of each attempt; three rows fail at once: the moments stay"
 assert table.GiB.round().tolist() == [113, 25, 13, 4]
 left = table["left of 20 GiB"].tolist()
-assert left[1] < 0 and 4 * 1.73 < left[2] < 7.4 and 0.85 * 23.65 > 20
+assert left[1] < 0 and 4 * 1.63 < left[2] < 7.4 and 0.85 * 23.65 > 20
 assert round(32 * 2048 * 4096 * 2 / 2**30, 1) == 0.5 and round(3 * 2048 * 32_000 * 4 / 2**30, 1) == 0.7
 
 
@@ -105,4 +105,4 @@ for options in ({"foreach": True}, {"fused": True}):
         except torch.OutOfMemoryError:
             failed = True
     assert failed == ("foreach" in options) and apart(flat(model.parameters()), before) > 0
-assert round((17.1 - 12.9 - 0.2) / 32 * 4, 1) == 0.5, "a block of lesson 9's Llama, for 2,048 tokens and not 512"
+assert round((16.1 - 12.9 - 0.2) / 32 * 4, 1) == 0.4, "a block of lesson 9's Llama, for 2,048 tokens and not 512"
