@@ -15,7 +15,7 @@
 # **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction, and
 # [lesson 12](12_a_real_task.ipynb) for the Wilson interval.
 #
-# About 36 minutes.
+# About 35 minutes.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each of the 63 rows is one *experiment*: a method with certain settings. Most methods are relatives of LoRA that you
