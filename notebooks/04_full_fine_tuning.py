@@ -11,12 +11,13 @@
 #
 # - write a training loop in plain PyTorch;
 # - search for a learning rate on validation text, see whether the search was wide enough, and score the result once;
-# - stop a run early, say from paired differences whether stopping helped, and let `Trainer` save the best model.
+# - stop a run early, keep its best weights, and say from paired differences whether stopping helped;
+# - train with `Trainer`, save the model, load it, and measure what it has learned and what it has forgotten.
 #
-# **You need** a training step ([lesson 2](02_inside_a_language_model.ipynb)), and perplexity with its interval
-# ([lesson 3](03_baseline.ipynb)).
+# **You need** a training step ([lesson 2](02_inside_a_language_model.ipynb)), and perplexity with its interval ([lesson
+# 3](03_baseline.ipynb)).
 #
-# About 34 minutes.
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -48,10 +49,10 @@ def new_model():  # the file is in fp16, too coarse for the small steps of train
 # ## The schedule of a run
 #
 # With [AdamW](glossary.md#adamw), the learning rate is roughly how far a parameter moves in one step. It is not the
-# same in every step. In the first step every parameter moves by the full rate (lesson 2), and AdamW's averages rest on
-# few batches at first, so early steps are erratic. Therefore the rate rises over the first tenth of the steps, the
-# *warm-up*. Afterwards it falls along half a cosine, so that the last steps only make small corrections. The learning
-# rate that people quote is the highest one. `factor` says which share of it a step uses. Here is a run of 40 steps:
+# same in every step. If it were, the first step would move every parameter by the whole rate (lesson 2), in a direction
+# that a single batch has chosen. So the rate begins small and rises over the first tenth of the steps, the *warm-up*.
+# Afterwards it falls along half a cosine, so that the last steps only make small corrections. The learning rate that
+# people quote is the highest one. `factor` says which share of it a step uses. Here is a run of 40 steps:
 
 
 # %%
@@ -75,15 +76,12 @@ plt.show()
 # model, the loss goes backward as a gradient for every parameter, and AdamW turns the gradients into small changes.
 # Here all of these parts come from PyTorch. Two things are new.
 #
-# - One strange batch can have a gradient many times larger than the others and throw the model off. So if the norm of
-#   the gradient over all parameters exceeds 1, it is [clipped](glossary.md#gradient-clipping): scaled down to the norm
-#   1.
-# - `model.train()` switches the parts on that act in training only, such as dropout, which sets random activations to
-#   zero, and `model.eval()` switches them off. Our model has none, but with others a forgotten switch spoils the
-#   scores.
+# - One strange batch can have a gradient many times larger than the others and throw the model off. So a gradient whose
+#   norm over all parameters exceeds 1 is [clipped](glossary.md#gradient-clipping): scaled down to the norm 1.
+# - `model.train()` switches on what acts in training only, such as dropout, which sets random activations to zero, and
+#   `model.eval()` switches it off. Our model has none, but with others a forgotten switch spoils the scores.
 #
-# After each step the loop calls the function `watch`, which does nothing unless you pass one. Let us train for eight
-# steps, at a rate that is a mere guess.
+# After each step the loop calls `watch`, which does nothing unless you pass it. We try eight steps at a guessed rate.
 
 
 # %%
@@ -118,7 +116,7 @@ print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 # The loop runs, but these two losses cannot be compared, because each batch is other text. To compare models, score
 # them on the same passages. Each is read alone, after one end-of-text token, and only its first 128 tokens count, to
 # save time. So do not compare these perplexities with those of lesson 3. We keep one row for each passage, as we
-# resample passages later.
+# resample passages later, and count how often the model's first guess was the next token.
 
 
 # %%
@@ -130,10 +128,13 @@ def score(model, texts):
         ids = [tokenizer.eos_token_id, *tokenizer(text)["input_ids"]][:129]
         batch = torch.tensor([ids])
         tokens = len(ids) - 1  # the end-of-text token in front is not predicted
-        rows.append((model(input_ids=batch, labels=batch).loss.item() * tokens, tokens))
-    return pd.DataFrame(rows, columns=["nats", "tokens"])
+        output = model(input_ids=batch, labels=batch)
+        guessed = (output.logits[0, :-1].argmax(-1) == batch[0, 1:]).sum().item()
+        rows.append((output.loss.item() * tokens, tokens, guessed))
+    return pd.DataFrame(rows, columns=["nats", "tokens", "guessed"])
 
 
+# %%
 def mean_loss(scored):
     return scored.nats.sum() / scored.tokens.sum()
 
@@ -149,9 +150,10 @@ def mean_loss(scored):
 # 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs of the search are short: eight steps, which leaves nothing of the warm-up, as its one step
-# already has the full rate. The cell below adds a higher rate as long as the highest one wins. It does not look below
-# the lowest; that you write in the exercise. **Which of the first three rates wins, and is the search done then?**
+# To save time, the runs of the search are short. A tenth of eight steps rounds to one step, and `factor` gives that
+# step the full rate, so these runs have no warm-up. The cell below adds a higher rate as long as the highest one wins.
+# It does not look below the lowest; that you write in the exercise. **Which of the first three rates wins, and is the
+# search done then?**
 
 
 # %%
@@ -173,13 +175,11 @@ while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so f
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # After three rates the best one was the last, so a higher one might have been better still. The fourth rate settles it:
-# the best now has a worse neighbour on both sides.
-#
-# One seed is one order of the batches, and a rate could win by a lucky order. The runs with two more seeds take as long
-# again, so they are read from a file, which `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again. **How
-# far apart will three seeds be, compared with two neighbouring rates?**
+# the best now has a worse neighbour on both sides. The runs with two more seeds take twice as long, so they are read
+# from a file, which `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again. **How far apart will three seeds
+# be, compared with two neighbouring rates?**
 
-# %%
+# %% tags=["nbval-ignore-output"]
 more = pd.read_csv(tl.DATA / "sweeps/tiny/short_search.csv", comment="#")
 losses = pd.concat([runs, more]).pivot(index="rate", columns="seed", values="loss")
 best = losses.mean(axis=1).idxmin()
@@ -187,56 +187,70 @@ best = losses.mean(axis=1).idxmin()
 axes = losses.add_prefix("seed ").plot(style="o", logx=True, figsize=(7.5, 3.4))
 losses.mean(axis=1).plot(ax=axes, color="black", label="mean", legend=True)
 axes.set_title(f"{best:g} beats both of its neighbours with every seed")
-axes.set(xlabel="highest learning rate (log scale)", ylabel="validation loss (nats)")
+axes.set(xlabel="highest learning rate (log scale)", ylabel="loss (nats per token)")
 plt.show()
 
-# %% tags=["nbval-ignore-output"]
-worse_by = losses.drop(best) - losses.loc[best]
-spread = losses.max(axis=1) - losses.min(axis=1)
-print(f"one rate from seed to seed: up to {spread.max():.2f} nats per token")
-worse_by.round(2)
+table = (losses - losses.loc[best]).add_prefix("seed ")
+table["spread"] = losses.max(axis=1) - losses.min(axis=1)
+table.round(2)
 
 # %%
-course.claim("Every other rate is worse with every seed", (worse_by > 0).all(axis=None))
+beaten = losses.drop(best) > losses.loc[best]
+course.claim("Every other rate is worse with every seed", beaten.all(axis=None))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Within one seed all rates see the same batches in the same order. So read the table column by column: each number says
 # by how many nats per token a rate is worse than 0.001 with the same seed. The nearest rate, 3e-4, is worse by 0.11 to
-# 0.14. From seed to seed the loss of a single rate moves, too, at 0.003 by 0.12 nats. So compare rates within a seed:
-# where two are closer than here, the run of one seed says nothing about that of another.
-#
-# The search has a limit, because its runs are short and longer runs often prefer a lower rate. The course has a record
-# of eight rates with 17 steps, each on twice as many tokens (`data/sweeps/tiny/rates.csv`). There 0.001 is still best,
-# with a validation perplexity of 78. Its neighbours 0.0005 and 0.002 end at 87 and 83, while 0.01 ends at 271 and 0.02
-# at 3,396. Before you train for thousands of steps, search again with runs of a useful length.
-#
-# Later lessons train other parameters, which need other rates; most of the tuned rates that they name come from this
-# record. For a model of some billion parameters, people begin the grid of full fine-tuning near 1e-5.
+# 0.14. The last column says how far the loss of a single rate moves between seeds: by 0.12 nats at 0.003, by 0.02 to
+# 0.06 at the others. The gap is larger, so here even runs with different seeds give the same order. Rates that are
+# closer together may change places, so compare within a seed. Longer runs often prefer a lower rate. So before you
+# train for thousands of steps, search again with runs of a useful length. For models of some billion parameters, people
+# begin the grid of full fine-tuning near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## A longer run, scored once
+# ## When to stop
 #
-# Now train on twice as much text with the rate that you found. Before you look at the result, check the first loss. It
-# is computed before any weight has moved, so it must lie near the loss of the untouched model (within a nat; this is
-# other text). If the two are far apart, one of them is computed wrongly. In a published run, the first five steps had a
-# mean loss of 4.6 nats, while the report gave the same model a perplexity of 254,801, a loss of 12.4 ([lesson
-# 16](16_autopsy.ipynb)).
+# In the search each run saw its text once. Now go six times through only 25 sentences, in batches of four (the last of
+# each pass has two). After each [epoch](glossary.md#epoch), that is, each pass over the text, `watch` scores the model
+# on twenty validation passages that the search has not used. Eight of them decide which epoch is best, and the other
+# twelve judge the decision: on the eight, the chosen epoch looks better than it is, because they chose it. The weights
+# of the best epoch are copied, as the next step changes them. **After which epoch does the loss on other text turn, and
+# where does the training loss end?**
 
 # %%
-batches = batches_of(tl.pack(rust.train[:30], tokenizer, 64), seed=0)
-untouched, tuned = new_model(), new_model()
-train_losses = train(tuned, batches, best)
-before = mean_loss(score(untouched, rust.validation[:8]))
-print(f"{len(batches)} steps; first loss {train_losses[0]:.1f}, untouched {before:.1f}")
+few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
+repeated = [batch for epoch in range(6) for batch in batches_of(few, epoch)]
+per_epoch = len(repeated) // 6  # steps
+watched = rust.validation[8:28]
+untouched, model, kept = new_model(), new_model(), new_model()
+by_epoch = [score(untouched, watched)]
+deciding = [mean_loss(by_epoch[0][:8])]
+
+
+# %%
+def after_each_epoch(step):
+    if step % per_epoch == 0:
+        by_epoch.append(score(model, watched))
+        deciding.append(mean_loss(by_epoch[-1][:8]))
+        if deciding[-1] == min(deciding):  # the best so far
+            kept.load_state_dict(model.state_dict())  # copies the weights
+
+
+few_losses = train(model, repeated, best, after_each_epoch)
+
+# %%
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+left.plot(np.arange(1, len(repeated) + 1) / per_epoch, few_losses, color="0.6")
+right.plot(deciding, "o-")
+left.set(title="The training loss falls", xlabel="epoch", ylabel="nats per token")
+right.set(title="The validation loss turns", xlabel="epoch")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two losses agree. Now we measure two things. Rust *test* text, which no decision has seen, shows what was gained.
-# Python's language reference, which resembles the text of the pretraining, shows what was lost.
-#
-# Both models are scored on the same passages. So `difference` subtracts the losses passage by passage and then
-# resamples the passages, as the bootstrap of lesson 3 does. A passage that is hard for both models then cancels out.
-#
-# **No training text was about Python. Will the model get better at it, get worse, or stay as it is?**
+# The training loss falls to 0.3, and the validation loss turns after the first epoch. How much does the choice matter?
+# All models are scored on the same passages, so `difference` subtracts the losses passage by passage and then resamples
+# the passages, as the bootstrap of lesson 3 does. A passage that is hard for both models then cancels out. `continued`
+# shows what the model of epoch 6 writes after the first words of a training sentence.
 
 
 # %%
@@ -248,68 +262,22 @@ def difference(first, second, draws=2000):
     return apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])
 
 
-# %% tags=["nbval-ignore-output"]
-changes = {}
-for name, texts in [("Rust", rust.test[:20]), ("Python", general.test[:16])]:
-    old, new = score(untouched, texts), score(tuned, texts)
-    changes[name] = difference(new, old)
-    first, last = math.exp(mean_loss(old)), math.exp(mean_loss(new))
-    print(f"{name}: perplexity {first:.0f} before, {last:.0f} after")
-    print("  loss {:+.2f} ({:+.2f} to {:+.2f}) nats per token".format(*changes[name]))
+def continued(model, prompt, tokens):
+    ids = tokenizer(tokenizer.eos_token + prompt, return_tensors="pt")
+    written = model.generate(**ids, max_new_tokens=tokens, do_sample=False)
+    new = written[0, ids.input_ids.shape[1] :]
+    return tokenizer.decode(new, skip_special_tokens=True)
 
-# %%
-course.claim("Rust test text became easier", changes["Rust"][2] < 0)
-course.claim("The Python reference became harder", changes["Python"][1] > 0)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The model is better at Rust and worse at what it could do before, and neither interval contains zero. A likely reason
-# is that both abilities are stored in the same parameters. The gradient says what would lower the loss on a batch of
-# Rust, and nothing in it protects the older text. This is [*catastrophic
-# forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al. below).
-#
-# The test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would
-# have become validation text.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Too little text: when to stop
-#
-# The last run saw each text once. Now train on only 25 sentences, and go through them six times, in batches of four as
-# in the search (the last of each pass has two). After each [epoch](glossary.md#epoch), that is, each pass over the
-# text, `watch` scores the model on twenty validation passages. Eight of them decide which epoch is best, and the other
-# twelve judge the decision: on the eight, the chosen epoch looks better than it is, because they chose it.
-#
-# **When does the loss on other text stop falling? Where does the training loss end?**
-
-# %%
-few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
-repeated = [batch for epoch in range(6) for batch in batches_of(few, epoch)]
-model = new_model()
-watched = rust.validation[8:28]
-epochs = [score(model, watched)]  # epoch 0 is the untouched model
-
-
-def after_each_epoch(step):
-    if step % 4 == 0:  # 14 rows are four batches
-        epochs.append(score(model, watched))
-
-
-few_losses = train(model, repeated, best, after_each_epoch)
-deciding = [mean_loss(scored[:8]) for scored in epochs]
-stop = int(np.argmin(deciding))
-judged = [difference(scored[8:], epochs[stop][8:]) for scored in epochs]
-
-# %%
-figure, axes = plt.subplots(figsize=(7.5, 3.4))
-axes.plot(np.arange(1, 25) / 4, few_losses, color="0.6", label="training")
-axes.plot(deciding, "o-", label="validation, eight passages")
-axes.set(title="Training falls, validation turns", xlabel="epoch", ylabel="nats")
-axes.legend()
-plt.show()
 
 # %% tags=["nbval-ignore-output"]
-print(f"best: epoch {stop}; loss above it on the twelve judging passages:")
-for epoch, row in enumerate(judged):
-    print("epoch {}: {:+.2f} ({:+.2f} to {:+.2f})".format(epoch, *row))
+stop, best_score = int(np.argmin(deciding)), score(kept, watched[8:])
+judged = [difference(scored[8:], best_score) for scored in by_epoch]
+print(f"epoch {stop} is kept; on the judging passages the others are worse by")
+for epoch in set(range(7)) - {stop}:
+    print("epoch {}: {:+.2f} ({:+.2f} to {:+.2f})".format(epoch, *judged[epoch]))
+sentence = tl.load_corpus("facts").train[0]
+print(f"training text: {sentence!r}")
+print(f"epoch 6 writes: {sentence[:20] + continued(model, sentence[:20], 30)!r}")
 
 # %%
 course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
@@ -317,97 +285,129 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model of epoch 1 beats the last one by 0.54 nats per token (0.48 to 0.61), and the untouched one by 0.10 (0.07 to
 # 0.13). So these 25 sentences helped a little, but only while the model was reading them for the first time. From the
-# second epoch on, the model lowers its training loss further by storing these particular sentences, as you will see
-# below, and it predicts other text worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training
+# second epoch on it lowers its training loss by storing these particular sentences, one of which it recites word by
+# word, and it predicts other text worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training
 # loss does not show it.
-#
-# The interval covers the choice of passages, but not that of the seed or of the 25 sentences.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Your loop went on after epoch 1, so the weights of the best epoch are lost. At work, `Trainer` keeps them. It is your
-# loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder on disk with the state of
-# a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is called [early
-# stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint.
+# Now use the rate and the rule for stopping on more text: 60 passages, at most three times. At work you leave such a
+# run to `Trainer`, which is your loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a
+# folder on disk with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new
+# best loss, which is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the
+# best checkpoint. A checkpoint also holds AdamW's two averages, so it is three times as large as the model. With
+# `save_total_limit=1`, only the best one is left in the end.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
 # So we set all four. (A share as `warmup_steps` needs version 5 of transformers.) Small differences remain; its
-# warm-up, for example, begins at a rate of zero.
-#
-# The run is that of the last section, with the batches in another order. The eight deciding passages are packed into
-# blocks here, so their loss is not quite the same number. **After which epoch will it stop?**
-
+# warm-up, for example, begins at a rate of zero. The eight deciding passages are packed into blocks here, so their loss
+# is not quite the same number. **After which epoch will it stop?**
 
 # %%
-def dataset(blocks):
-    return [{"input_ids": block, "labels": block} for block in blocks]
-
-
+many = tl.pack(rust.train[:60], tokenizer, 64)
+eight = tl.pack(watched[:8], tokenizer, 128)
 trainer = Trainer(
     new_model(),
     TrainingArguments(
-        mkdtemp(), num_train_epochs=6, per_device_train_batch_size=4, seed=0,
+        mkdtemp(), num_train_epochs=3, per_device_train_batch_size=4, seed=0,
         learning_rate=best, warmup_steps=0.1,  # below 1: a share of all steps
         lr_scheduler_type="cosine", weight_decay=0.01,
         eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+        save_total_limit=1, eval_on_start=True, logging_first_step=True,
         use_cpu=True, report_to="none", disable_tqdm=True,
     ),
-    train_dataset=dataset(few),
-    eval_dataset=dataset(tl.pack(watched[:8], tokenizer, 128)),
+    train_dataset=[{"input_ids": row, "labels": row} for row in many],
+    eval_dataset=[{"input_ids": row, "labels": row} for row in eight],
     processing_class=tokenizer,  # it is saved beside the model
     callbacks=[EarlyStoppingCallback(1)],
 )  # fmt: skip
 trainer.remove_callback(PrinterCallback)  # which would print every record
 trainer.train()
-for entry in trainer.state.log_history:
-    if "eval_loss" in entry:
-        print("epoch {epoch:.0f}: validation loss {eval_loss:.2f}".format(**entry))
+log = pd.DataFrame(trainer.state.log_history[:-1])  # the last entry sums up the run
+log[["epoch", "loss", "eval_loss"]].round(1).astype(object).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It stopped after epoch 2 and went back to epoch 1. (Leave out `use_cpu=True` if you have a GPU. Texts of different
-# lengths need padding and a collator, as in [lesson 11](11_your_data.ipynb).) Now write the model and its tokenizer
-# into a folder (here a temporary one), load the model from there as anybody else would, and score it on the judging
-# passages.
+# lengths need padding and a collator, as in [lesson 11](11_your_data.ipynb).) Before you believe a run, compare the
+# loss of its first batch, 4.9, with that of epoch 0. Both come from untouched weights, so on text of the same kind they
+# differ by less than a nat, unless one is computed wrongly. In a published run the first five steps had a mean loss of
+# 4.6 nats, while the report gave the same model a perplexity of 254,801, a loss of 12.4 ([lesson
+# 16](16_autopsy.ipynb)).
 
-# %%
-folder = mkdtemp()
-trainer.save_model(folder)
-kept = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-gain = difference(score(kept, watched[8:]), epochs[0][8:])
-print("against the untouched model: {:+.2f} ({:+.2f} to {:+.2f})".format(*gain))
-course.claim("Loaded from disk, the best model beats the untouched one", gain[2] < 0)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# What did the late epochs learn instead? Give three models the first words of a training sentence: the untouched one,
-# the last one of your loop, and the one from the disk.
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Save it, load it, score it once
+#
+# Write the model and its tokenizer into a folder (here a temporary one), and load the model from there as anybody else
+# would. Then measure two things. Rust *test* text, which no decision has seen, shows what was gained. Python's language
+# reference, which resembles the pretraining text, shows what was lost. **No training text was about Python. Will the
+# model get better at it, get worse, or stay as it is?**
 
 # %% tags=["nbval-ignore-output"]
-print(f"training text: {tl.load_corpus('facts').train[0]!r}")
-prompt = tokenizer("<|endoftext|>In Rust, Vec<T> is a", return_tensors="pt")
-for name, one in {"untouched": untouched, "epoch 6": model, "saved": kept}.items():
-    written = one.generate(**prompt, max_new_tokens=30, do_sample=False)
-    print(f"{name}: {tokenizer.decode(written[0], skip_special_tokens=True)!r}")
+folder = mkdtemp()
+trainer.save_model(folder)
+tuned = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+changes = {}
+for name, texts in [("Rust", rust.test[:20]), ("Python", general.test[:16])]:
+    old, new = score(untouched, texts), score(tuned, texts)
+    changes[name] = difference(new, old)
+    first, last = math.exp(mean_loss(old)), math.exp(mean_loss(new))
+    print(f"{name}: perplexity {first:.0f} before, {last:.0f} after")
+    print("  loss {:+.2f} ({:+.2f} to {:+.2f}) nats per token".format(*changes[name]))
+    first, last = (scored.guessed.sum() / scored.tokens.sum() for scored in (old, new))
+    print(f"  next token guessed {first:.0%} before, {last:.0%} after")
+
+# %%
+course.claim("Rust test text became easier", changes["Rust"][2] < 0)
+course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model of epoch 6 recites its training sentence word by word. The saved one writes something of its own, and it is
-# wrong: a model of this size does not learn Rust from 25 sentences. But the saved model predicts unseen text about Rust
-# better than before training, and the model of epoch 6 predicts it worse.
+# The perplexity on Rust is half of what it was. (That it was 133, as in lesson 3, is a coincidence.) But the model is
+# worse at what it could do before, and neither interval contains zero. A likely reason is that both abilities are
+# stored in the same parameters. The gradient says what would lower the loss on a batch of Rust, and nothing in it
+# protects the older text. This is [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and large models
+# show it, too (Luo et al. below). The intervals cover the choice of passages, but this is one run with one seed. The
+# test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would have
+# become validation text. But a record of other runs shows that the rate also decides how much is forgotten. Its rows
+# are means of two seeds, after 17 steps on twice as many tokens, scored on whole passages:
+
+# %%
+record = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy == 'full'")
+scores = ["validation_perplexity", "general_perplexity"]  # on Rust, on Python
+record.groupby("learning_rate")[scores].mean().head(5).round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Here, too, 0.001 is the best rate for Rust. Half of it costs 12% on Rust but leaves Python at 44 instead of 53, and
+# ten times the rate ruins both. So the best rate depends on how much the old text matters to you.
+#
+# What does a perplexity of 67 look like? Let both models continue the test text, as an editor proposes the next few
+# characters, at four places that show a difference.
+
+# %% tags=["nbval-ignore-output"]
+places = {3: "As of R", 1: "by `Fn(&str) -", 13: "for `&V", 18: "`let name = &"}
+rows = []
+for number, place in places.items():
+    start, text = rust.test[number].split(place, 1)
+    written = [continued(one, start + place, 6) for one in (untouched, tuned)]
+    rows.append((f"… {place}", *written, text[:14]))
+pd.DataFrame(rows, columns=["test text", "untouched", "tuned", "how it goes on"])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The untouched model goes on about Python, of which Raymond Hettinger is a developer. Yours, loaded from disk, writes
+# the notation of Rust. Its first guess is still wrong for three tokens in four: from 60 passages, four million
+# parameters learn how Rust looks, and not what is true of it. The same code trains a larger model on more text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Search the learning rate on a log grid with validation text, go on while the best rate is at the border, and touch
-#   the test text once.
-# - Full fine-tuning learns the new text and forgets some of the old, because the same parameters serve both. Measure
-#   both.
-# - On too little text the validation loss turns while the training loss falls. Let `Trainer` keep the best checkpoint,
-#   and judge it by paired differences on text that did not choose it.
+# - Search the learning rate on a log grid with validation text, beyond the border if need be. Touch test text once.
+# - Full fine-tuning learns the new text and forgets some of the old, as both share the parameters. Measure both.
+# - When text is repeated, the validation loss turns while the training loss falls. Keep the best weights, in your own
+#   loop or with `Trainer`, and judge them by paired differences on text that did not choose them.
 #
 # ## Further reading
 #
 # - [Howard and Ruder 2018](https://arxiv.org/abs/1801.06146) made fine-tuning of language models a standard method.
-# - [Loshchilov and Hutter 2019](https://arxiv.org/abs/1711.05101) introduce AdamW.
 # - [Google's tuning playbook](https://github.com/google-research/tuning_playbook) on how to search, and how wide.
 # - [Luo et al. 2023](https://arxiv.org/abs/2308.08747) measure forgetting in large language models.
 
@@ -435,7 +435,7 @@ course.quiz("quiz04")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.1.** A search that extends itself. `losses` maps each learning rate that was tried to its mean validation
 # loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best
-# rate has a worse one on both sides, else with the one rate to try next, a factor beyond the border.
+# rate has a worse one on both sides, else with the one rate to try next, `factor` times beyond the border.
 
 # %%
 import math

@@ -7,7 +7,7 @@ import course
 # %% [markdown]
 # A search that extends itself. `losses` maps each learning rate that was tried to its mean validation loss, which is
 # `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best rate has a worse
-# one on both sides, else with the one rate to try next, a factor beyond the border.
+# one on both sides, else with the one rate to try next, `factor` times beyond the border.
 
 
 # %%
