@@ -4,18 +4,17 @@
 # *How good is a model before training, and how sure is that number?*
 #
 # Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
-# improvement. In this lesson you compute such a score by hand, find out how far chance could have
-# moved it, and learn which faults such a number shows and which it hides.
+# improvement. In this lesson you compute such a score, find out how far chance could have moved it, and learn which
+# faults such a number shows and which it hides.
 #
 # **You will be able to**
 #
-# - compute the [perplexity](glossary.md#perplexity) of any language model on your own text, with a confidence
-#   interval;
+# - compute the [perplexity](glossary.md#perplexity) of a model on your own text, with a confidence interval;
 # - say whether a perplexity is good, bad, or a sign of a fault;
 # - split a text into training, validation and test data, and find what has leaked from one into another.
 #
-# **You need** [lesson 1](01_first_fine_tuning.ipynb), and the idea from [lesson 2](02_inside_a_language_model.ipynb)
-# that a model gives every possible next token a probability.
+# **You need** [lesson 1](01_first_fine_tuning.ipynb), and the loss and the residual stream of [lesson
+# 2](02_inside_a_language_model.ipynb).
 #
 # About 33 minutes.
 
@@ -36,76 +35,65 @@ import tlkit as tl
 profile = tl.setup()
 rust = tl.load_corpus("rust")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
-model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+model, report = AutoModelForCausalLM.from_pretrained(
+    tl.BUNDLED, dtype=torch.float32, output_loading_info=True
+)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Perplexity by hand
+# ## One passage
 #
-# To score a model, we let it read a text and look up the probability that it gave to each token that really came
-# next. If that was 0.5, the model was hardly surprised; if it was 0.0001, it was very surprised. The surprise is
-# measured as $-\ln p$, in [nats](glossary.md#nat), and is also called the *loss* of the token. Perplexity is the
-# exponential of the mean loss:
-#
-# $$\mathrm{PPL} = \exp\Big(-\frac{1}{N} \sum_{i=1}^{N} \ln p(t_i \mid t_0, \dots, t_{i-1})\Big)$$
-#
-# - $t_1, \dots, t_N$ are the tokens of the text, and $t_0$ is the end-of-text token. It only gives the first token
-#   something to follow, and is not scored itself.
-# - $p(t_i \mid t_0, \dots, t_{i-1})$ is the probability that the model gave to $t_i$ after reading those before it.
+# To score a model, we let it read a text and look up the probability $p$ that it gave to each token that really came
+# next. The *loss* of a token is $-\ln p$, in [nats](glossary.md#nat): 0.7 if $p$ was one half, 9.2 if it was 0.0001.
+# Perplexity is the exponential of the mean loss ([lesson 2](02_inside_a_language_model.ipynb) has the formula). The
+# end-of-text token in front only gives the first token something to follow. It is not scored itself.
+
 
 # %%
+def tokens_of(text):
+    """An end-of-text token, then the tokens of a text without any special ones."""
+    return [tokenizer.eos_token_id, *tokenizer.encode(text, add_special_tokens=False)]
+
+
 passage = rust.validation[0]
-ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(passage)["input_ids"]]])
+ids = torch.tensor([tokens_of(passage)])
 with torch.no_grad():
-    # the last token predicts nothing that we can score
-    logits = model(ids[:, :-1]).logits  # (1, 170, 4096): scores of each next token
-log_p = logits[0].log_softmax(dim=-1)  # (170, 4096)
-came = ids[0, 1:]  # (170,): the tokens that really came
-losses = -log_p[range(len(came)), came]  # (170,), in nats
-by_hand = losses.mean().exp().item()
-print(f"{len(losses)} tokens, {losses.mean():.2f} nats each, perplexity {by_hand:.1f}")
+    logits = model(ids[:, :-1]).logits[0]  # (170, 4096): scores of each next token
+targets = ids[0, 1:]  # (170,): the tokens that really came
+losses = cross_entropy(logits, targets, reduction="none")  # (170,), in nats
+mean = losses.mean()
+print(f"{len(losses)} tokens, {mean:.2f} nats each, perplexity {mean.exp():.1f}")
 
 # %% tags=["check-losses"]
 shown = losses[:32]
-pieces = [tokenizer.decode([token]).replace(" ", "␣") for token in came[:32]]
+pieces = [tokenizer.decode([token]).replace(" ", "␣") for token in targets[:32]]
 figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
 axes.bar(range(32), shown, color="#0072B2")
 axes.set_xticks(range(32), pieces, rotation=90, family="monospace")
-axes.set_ylabel("loss of the token (nats)")
-axes.set_title("9 of 32 tokens make half of the loss")
+axes.set(ylabel="loss (nats)", title="9 of 32 tokens make half of the loss")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Commas, `the` and `and` cost little, because grammar makes them likely. The beginning of a word with content usually
-# costs most: nothing that this model has read suggests that `new` follows `Box::`. Once a word has begun, its other
-# pieces are often easy, as `ved` is after `mo`.
+# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine highest bars begin a word
+# with content: nothing that this model has read suggests that `new` follows `Box::`. The others are the first colon and
+# `on`. Once a word has begun, its other pieces are often easy, as `ved` is after `mo`.
 #
-# Read the exponential as a number of choices. A model that is always undecided between $V$ equally likely tokens gives
-# the right one the probability $1/V$, so its loss is $\ln V$ and its perplexity exactly $V$. A perplexity of 85 means
-# that the model is on average as unsure as somebody who chooses between 85 equally likely tokens.
-#
-# At work you get the same number from the model itself. `labels` are the *same* tokens as the inputs, because the
-# model moves them by one place on its own.
-
-# %%
-with torch.no_grad():
-    loss = model(input_ids=ids, labels=ids).loss
-print(f"by hand {by_hand:.2f}, from the model's own loss {loss.exp():.2f}")
+# A model that is always undecided between $V$ equally likely tokens gives the right one the probability $1/V$, so its
+# loss is $\ln V$ and its perplexity $V$. At a perplexity of 85, the model is on average as unsure as somebody who
+# chooses between 85 equally likely tokens.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. Therefore the passages are
 # joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
-# after another, so that every token but the very first is scored once. (From the second passage on that includes the
-# end-of-text token, which the model has to predict from the passage before.) `owner` holds for each token the number of its document. It lets us
-# add up the losses of each document separately, which the intervals below need.
+# after another. Every token but the very first is scored once, the later end-of-text tokens included. `owner` holds the
+# number of the document of each token, because the intervals below need the loss of each document.
 
 
 # %%
-def score(model, tokenizer, texts, context=256):
-    """Nats, tokens and bytes of each text; all are read as one stream, in windows."""
-    start = tokenizer.eos_token_id
-    tokenized = [[start, *tokenizer(text)["input_ids"]] for text in texts]
+def score(model, texts, context=256):
+    """Nats, tokens and bytes of each text; the model is on the CPU and evaluates."""
+    tokenized = [tokens_of(text) for text in texts]
     stream = torch.tensor([token for tokens in tokenized for token in tokens])
     owner = np.repeat(range(len(texts)), [len(tokens) for tokens in tokenized])
     losses = []
@@ -125,32 +113,30 @@ def perplexity(scored):
 
 
 texts = rust.validation[:40]
-baseline = score(model, tokenizer, texts)
-short = score(model, tokenizer, texts, context=32)
+baseline = score(model, texts)
+short = score(model, texts, context=32)
+bits = baseline.nats.sum() / math.log(2)
 print(f"windows of 256 tokens: perplexity {perplexity(baseline):.0f}")
 print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
-print(f"tl.perplexity: {tl.perplexity(model, tokenizer, texts).perplexity:.0f}")
+print(f"bits per byte, 256:    {bits / baseline.bytes.sum():.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `tl.perplexity` is the function above with a few checks, and later lessons call it.
-#
 # The same model on the same text scores a quarter worse in windows of 32 tokens than in windows of 256, because the
 # first tokens of each window have hardly anything before them. So two perplexities can be compared only if their
 # windows are the same. This course uses 256. The tokenizer has to be the same as well, because perplexity is counted
 # per token: a tokenizer that cuts the text into more and smaller pieces makes each piece easier to predict. To compare
-# models with different tokenizers, divide the loss of the whole text by its number of bytes instead, which gives [bits
-# per byte](glossary.md#bits-per-byte).
+# models with different tokenizers, divide the loss of the whole text by $\ln 2$, which turns nats into bits, and by its
+# number of bytes. The result is in [bits per byte](glossary.md#bits-per-byte), here 2.22.
 #
-# Adding up all losses and dividing once is the usual convention, since it is what training minimises. A mean of the
-# documents' perplexities would be another number, in which the hardest documents dominate.
+# All losses are added up and divided once, as in training. In a mean of the documents' perplexities, the hardest
+# documents would dominate.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
 #
-# The forty passages are a sample, and forty others would have given another score. We cannot write new ones each time,
-# but we can draw from those that we have. This is the [bootstrap](glossary.md#bootstrap): we draw forty documents from
-# the forty *with replacement*, so that some come twice or more and others not at all, and compute the perplexity of
-# this draw. `DataFrame.sample` does it in one line.
+# The forty passages are a sample, and forty others would have given another score. The
+# [bootstrap](glossary.md#bootstrap) estimates how far such scores lie apart. We draw forty documents from our forty
+# *with replacement*, so that some come twice or more and others not at all, and compute the perplexity of this draw.
 #
 # **Run the next cell a few times with other values of `random_state`. By how much does the perplexity of 133 move?**
 
@@ -166,23 +152,28 @@ print(f"{draw.index.nunique()} different documents, perplexity {perplexity(draw)
 # %%
 def draws(scored, size):
     """Perplexity of 1,000 draws of `size` documents."""
-    chance = np.random.default_rng(0)
+    rng = np.random.default_rng(0)
     return [
-        perplexity(scored.sample(size, replace=True, random_state=chance))
+        perplexity(scored.sample(size, replace=True, random_state=rng))
         for _ in range(1000)
     ]
 
 
-low, high = np.quantile(draws(baseline, 40), [0.025, 0.975])
+spread = {40: draws(baseline, 40)}
+low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
+print("tl:", tl.perplexity(model, tokenizer, texts))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this for any statistic. Now we ask how wide the interval would be for a smaller
-# test, of one passage or of ten. The shapes show how often each perplexity occurs.
+# At work, use `scipy.stats.bootstrap((nats, tokens), statistic, paired=True, method="percentile")`, where `statistic`
+# computes the perplexity from the two columns. `paired=True` keeps the nats and tokens of a document together; without
+# it the interval would be 99 to 181. `tl.perplexity` does all of this at once, and later lessons call it.
+#
+# **How wide is the interval for ten passages, or for one?** The shapes show how often each perplexity occurs.
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
-spread = {size: draws(baseline, size) for size in (1, 10, 40)}
+spread = {1: draws(baseline, 1), 10: draws(baseline, 10), **spread}
 axes.violinplot(list(spread.values()), orientation="horizontal", showextrema=False)
 for place, scores in enumerate(spread.values(), 1):
     axes.plot(np.quantile(scores, [0.025, 0.975]), [place, place], "k", linewidth=3)
@@ -192,107 +183,109 @@ axes.set_title("The same model: a test of one passage can say 70 or 300")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Single passages differ greatly. The score of forty moves much less, because easy and hard documents balance each
-# other. The error of a mean shrinks with the square root of the number, so an interval half as wide needs about four
-# times as many documents.
+# The score of forty moves much less than that of one, because easy and hard documents balance each other. The error of
+# a mean shrinks with the square root of the number, so an interval half as wide needs about four times as many
+# documents.
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
-# hard, so its tokens are not independent measurements. An interval that treats them as independent is too narrow. When
-# two models are compared on the *same* documents, part of the spread cancels; [lesson 15](15_comparison.ipynb) uses
-# that.
+# hard. So they are not independent measurements, and an interval that treats them as such is too narrow. When two
+# models are compared on the *same* documents, part of the spread cancels; [lesson 15](15_comparison.ipynb) uses that.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
 #
 # A perplexity means little without something to compare it with. Three baselines cost almost nothing.
 #
-# 1. **Uniform guessing** gives each of the 4,096 tokens the same probability. Its perplexity is 4,096.
-# 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares,
-#    whatever came before.
-# 3. **Random weights**: the same network, untrained. It is the [control](glossary.md#control) that shows what
-#    pretraining is worth.
-
-
-# %%
-def tokens_of(texts):
-    return torch.tensor([t for text in texts for t in tokenizer(text)["input_ids"]])
-
-
-vocabulary = model.config.vocab_size
-counts = torch.bincount(tokens_of(rust.train), minlength=vocabulary) + 1  # none is 0
-shares = counts / counts.sum()
-torch.manual_seed(0)
-untrained = AutoModelForCausalLM.from_config(model.config)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# We also plant a fault: in a copy of the model's file, one of the eight blocks is missing. transformers fills it with
-# random numbers and goes on, as [lesson 1](01_first_fine_tuning.ipynb) showed.
+# 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
+# 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.
+# 3. **Random weights**: the same network, untrained. This is the [control](glossary.md#control) for pretraining.
 #
-# **Where between 133 and 4,096 are token frequencies, and where is the model that lacks a block?**
+# **Where between 133 and 4,096 are token frequencies?**
 
 # %%
-weights = model.state_dict()  # the tensors by their names
-weights = {name: weights[name] for name in weights if ".layers.2." not in name}
-with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder, state_dict=weights)
-    incomplete, report = AutoModelForCausalLM.from_pretrained(
-        folder, dtype=torch.float32, output_loading_info=True
-    )
+vocabulary = model.config.vocab_size
+seen = torch.tensor([token for text in rust.train for token in tokens_of(text)])
+counts = torch.bincount(seen, minlength=vocabulary) + 1  # none is 0
+shares = counts / counts.sum()
+scored = torch.tensor([token for text in texts for token in tokens_of(text)])[1:]
+torch.manual_seed(0)
+untrained = AutoModelForCausalLM.from_config(model.config).eval()
+python = tl.load_corpus("general").validation[:40]
 
 # %%
 ruler = {
+    "pretrained, Python": perplexity(score(model, python)),
     "pretrained": perplexity(baseline),
-    "one block of eight random": perplexity(score(incomplete, tokenizer, texts)),
-    "token frequencies": shares[tokens_of(texts)].log().neg().mean().exp().item(),
+    "token frequencies": shares[scored].log().neg().mean().exp().item(),
     "uniform guessing": vocabulary,
-    "random weights": perplexity(score(untrained, tokenizer, texts)),
+    "random weights": perplexity(score(untrained, texts)),
 }
 for name, value in ruler.items():
-    print(f"{name:26} {value:5,.0f}")
-
-# %%
-course.claim(
-    "The pretrained model is four times better than frequencies of real Rust text",
-    4 * ruler["pretrained"] < ruler["token frequencies"],
-)
+    print(f"{name:18} {value:5,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Frequencies already gain so much because a few hundred words and punctuation marks make up most of a text. The
 # pretrained model beats them clearly, although it has never read about Rust: it knows English grammar and the style of
-# technical prose. That is the reason for transfer learning, since we start from 133 and not from about 4,200.
+# technical prose. Pretraining leads from 4,249 to 133, and fine-tuning goes on from there. On the kind of text that it
+# was trained on, the same model scores 39. That is another text, so compare it only roughly.
 #
-# Random weights are slightly *worse* than uniform guessing. Such a network prefers some tokens for no reason, and this
-# costs more than it gains. So if a model scores near or above the size of its vocabulary, on text in a language that it
-# was trained on, then it knows nothing of that language or the score is computed wrongly. Difficult text does not
-# explain it, because frequencies would do far better.
+# Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
+# score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
+# fault: the weights did not load, or the score is computed wrongly. Even difficult text is no excuse, since frequencies
+# do far better.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## What a score hides
 #
-# But the model that lacks a block scores 153 instead of 133, and without the right number beside it nobody would be
-# alarmed. A score finds a model that did not load at all; the loading report finds one that loaded in part. The check
-# below uses both. Its limit, a tenth of the vocabulary, suits vocabularies like ours. With a much larger one, compare
-# the score with what the frequencies of the text's own tokens would give.
+# Now we plant a fault: we leave one of the eight blocks out of the model's file, each in turn. transformers fills its
+# tensors with random numbers and goes on, as [lesson 1](01_first_fine_tuning.ipynb) showed.
+#
+# **Which of the eight blocks could be missing without anybody noticing?**
 
 
 # %%
-def doubts(model, report, tokenizer, texts):
+def without_block(number):
+    """The model loaded from a file that lacks a block, and the loading report."""
+    weights = model.state_dict()  # the tensors by their names
+    kept = {name: weights[name] for name in weights if f".layers.{number}." not in name}
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder, state_dict=kept)
+        return AutoModelForCausalLM.from_pretrained(
+            folder, dtype=torch.float32, output_loading_info=True
+        )
+
+
+incomplete = [without_block(number) for number in range(8)]
+for number, (broken, _) in enumerate(incomplete):
+    print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Any of blocks 1 to 6 could be missing. The score stays between 145 and 172, and nobody would be alarmed without the
+# intact model's 133 beside it; 145 even lies well inside the interval of 114 to 154. The reason is the residual stream
+# of lesson 2: a block only adds to what the earlier ones wrote, and small random weights add almost nothing. Without
+# the last block the score doubles. Without block 0 it is worse than guessing, so the score alone gives the fault away.
+#
+# So read the loading report as well. The check below uses both; its limit is the score of token frequencies.
+
+
+# %%
+def doubts(model, report, texts, limit):
     """Reasons to doubt a model that was just loaded; empty if there are none."""
-    reasons = []
-    missing = report["missing_keys"]
-    if missing:
-        reasons.append(f"{len(missing)} tensors missing, such as {min(missing)}")
-    value = perplexity(score(model, tokenizer, texts))
-    if value > model.config.vocab_size / 10:  # frequencies reach about a sixth
-        reasons.append(f"perplexity {value:,.0f} is near that of guessing")
+    value, missing = perplexity(score(model, texts)), report["missing_keys"]
+    reasons = [f"{len(missing)} tensors missing"] if missing else []
+    if value > limit:
+        reasons.append(f"perplexity {value:,.0f}, worse than token frequencies")
     return reasons
 
 
-print("pretrained:", doubts(model, {"missing_keys": ()}, tokenizer, texts[:10]))
-print("incomplete:", doubts(incomplete, report, tokenizer, texts[:10]))
-print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:10]))
+limit = ruler["token frequencies"]
+print("intact:         ", doubts(model, report, texts, limit))
+for number in (0, 2):
+    print(f"without block {number}:", doubts(*incomplete[number], texts, limit))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The same test works on other people's results. A published report of a fine-tuning begins with a perplexity of
-# 254,801, and its model has 151,936 tokens in its vocabulary. What it measured, and why, is a question for [lesson
-# 16](16_autopsy.ipynb).
+# The same test works on other people's results. [Lesson 16](16_autopsy.ipynb) examines a published report whose first
+# perplexity is 254,801, with a vocabulary of 151,936.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits, and what leaks between them
@@ -308,9 +301,9 @@ print("random:    ", doubts(untrained, {"missing_keys": ()}, tokenizer, texts[:1
 # Two would not be enough. If you try twenty learning rates and keep the one with the best validation score, part of its
 # lead is luck. Only text that had no part in the choice gives an honest score.
 #
-# A passage that is in two splits is called [leakage](glossary.md#leakage), because its score shows what the model has
-# memorised. A copy that differs by one word is nearly as bad. So we look for runs of twelve words that two splits
-# share.
+# If a test passage is also in the training text, its score shows what the model has memorised. This is called
+# [leakage](glossary.md#leakage). A copy that differs by one word is nearly as bad. So we look for runs of twelve words
+# that two splits share.
 
 
 # %%
@@ -337,38 +330,44 @@ print("with the altered copy:", len(leaked(held_out, [*rust.train, almost])))
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
-cheat = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-optimizer = torch.optim.AdamW(cheat.parameters(), lr=1e-3)
+leaky = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
+optimizer = torch.optim.AdamW(leaky.parameters(), lr=1e-3)
 for _ in range(4):
     for text in texts[:5]:
-        ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(text)["input_ids"]]])
-        cheat(input_ids=ids, labels=ids).loss.backward()
+        ids = torch.tensor([tokens_of(text)])
+        leaky(input_ids=ids, labels=ids).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 five, others = texts[:5], texts[5:15]
-before = [perplexity(score(model, tokenizer, part)) for part in (five, others)]
-after = [perplexity(score(cheat, tokenizer, part)) for part in (five, others)]
+before = [perplexity(score(model, part)) for part in (five, others)]
+after = [perplexity(score(leaky, part)) for part in (five, others)]
 print(f"the five: {before[0]:.0f} before, {after[0]:.1f} after")
 print(f"others:   {before[1]:.0f} before, {after[1]:.1f} after")
+one = baseline.nats.where(baseline.index > 0, math.log(after[0]) * baseline.tokens)
+print(f"one of forty leaked: {math.exp(one.sum() / baseline.tokens.sum()):.0f}")
 
 # %%
 course.claim(
-    "The leak makes the model twenty times better on the leaked text, and on no other",
+    "The leak makes the model more than twenty times better on the leaked text only",
     after[0] < before[0] / 20 and after[1] > before[1],
 )
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model knows five texts by heart, and on other passages it has become worse than before. A leak in a real project
-# is rarely this complete, and a score that is a little too good raises no suspicion. So search for leaks before you
-# train.
+# The model knows five texts by heart, and on the ten others it has become worse. If only one passage of the forty had
+# leaked, the score would fall from 133 to 116. That is inside the interval, so nobody would notice. So search for leaks
+# before you train.
+#
+# No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. Ours has
+# not, because every paragraph about Rust was left out. For a downloaded model, test on text that is newer than the
+# model or was never published.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Perplexity is the exponential of the mean loss per token. It can be compared only on the same text, with the same
 #   tokenizer and the same windows. Resample whole documents to see how far it could have moved.
-# - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. A
-#   model that loaded in part hardly shows, so read the loading report as well.
+# - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. If
+#   the model loaded in part, the score may hardly show it, so read the loading report as well.
 # - Training text changes the weights, validation text chooses settings, and test text is scored once. Search for
 #   passages that two splits share before you train.
 #
@@ -378,7 +377,6 @@ course.claim(
 #   strides, with pictures.
 # - Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, chapters 1 to 6.
 # - Lee et al. 2022, [Deduplicating training data makes language models better](https://arxiv.org/abs/2107.06499).
-# - Gao et al. 2020, [The Pile](https://arxiv.org/abs/2101.00027), section 3.1: why bits per byte compares tokenizers.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
