@@ -4,7 +4,7 @@
 # *How can several cards train one model, and what does it cost them to agree?*
 #
 # When a run takes too long, or a model does not fit on a card, several processes share the work, usually one for each
-# GPU. Two processes on a laptop do the same, so you need no GPU here.
+# GPU. Here two processes on a laptop do the same.
 #
 # **You will be able to**
 #
@@ -55,8 +55,8 @@ def new_model(folder=tl.BUNDLED):
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. It is the mean of means of
-# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$. To imitate short answers, the second
-# card's rows keep only the labels of their first 16 tokens.
+# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$. To imitate short answers, six of every
+# eight rows keep only the labels of their first 16 tokens.
 #
 # Here one process plays both cards. A transformers model divides its summed losses by `num_items_in_batch`, which can
 # be the $T$ of the whole batch. **Which card's gradient is longer, and how far is their plain mean from the right one,
@@ -64,8 +64,7 @@ def new_model(folder=tl.BUNDLED):
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
-for start in (4, 12, 20):  # the second card's four rows in each batch of eight
-    labels[start : start + 4, 16:] = -100
+labels.view(3, 8, 64)[:, 2:, 16:] = -100  # three batches of eight rows
 
 
 def gradient(model, rows, labels, divisor):
@@ -94,13 +93,13 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has 4 rows of 63 labels, the second 4 rows of 15, because nothing predicts a first token. In the plain
-# mean each token of the second card counts 4.2 times as much as one of the first: $g_2$ has the weight 0.5 in place of
-# $60/312$.
+# The first card has two rows of 63 labels and two of 15, the second four of 15, because nothing predicts a first token.
+# In the plain mean each token of the second card counts 2.6 times as much as one of the first: $g_2$ has the weight 0.5
+# in place of $60/216$.
 #
-# The error is therefore $0.31\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$,
-# a mean over fewer, harder tokens, is over twice as long: $0.31 \sqrt{4.1^2 + 9.6^2} = 3.2$, 85% of 3.8. Nothing warns
-# you. So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass.
+# The error is therefore $0.22\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$,
+# a mean over fewer, harder tokens, is nearly twice as long: $0.22 \sqrt{5.0^2 + 9.6^2} = 2.4$, over half of 4.5.
+# Nothing warns you. So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -112,9 +111,9 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own and sends the sum on,
-# until card 4 completes it. The other parts travel at the same time. After these $n-1$ rounds, the *reduce-scatter*,
-# each card has one finished part.
+# Follow the first column: in round 1 card 1 sends its part to card 2, which adds its own and sends the sum on, until
+# card 4 completes it. The other parts travel at the same time. After these $n-1$ rounds, the *reduce-scatter*, each
+# card has one finished part.
 #
 # In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies
 # what arrives. So in a step each card sends
@@ -149,10 +148,10 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Who holds what: ZeRO
 #
-# With DDP, each card holds everything. [ZeRO](glossary.md#zero), the "zero redundancy optimizer", removes the copies in
-# three stages: each card keeps only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients
-# (stage 2), also of the weights (stage 3). We count 16 bytes for each parameter: 2 for the weight in bf16, 2 for its
-# gradient, and 12 for an fp32 master copy and AdamW's two averages, the optimizer state.
+# With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
+# only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights
+# (stage 3). We count 16 bytes for each parameter: 2 for the weight in bf16, 2 for its gradient, and 12 for an fp32
+# master copy and AdamW's two averages, the optimizer state.
 
 # %%
 zero_scheme(4)
@@ -177,23 +176,23 @@ seven.round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes.
 #
-# Stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the weights of its finished
-# part, and the second half hands out these *weights* instead of gradients. So the update's time shrinks to an $n$-th.
+# With one micro-batch, stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the
+# weights of its finished part, and the second half hands out *weights*. So the update's time shrinks to an $n$-th.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
 #
-# In stage 3 no card has whole weights, but a block needs them to compute. So torch's version of this stage, *fully
-# sharded data parallel* ([FSDP](glossary.md#fsdp)), works block by block:
+# In stage 3 no card has whole weights, but a block needs them to compute. So torch's version, *fully sharded data
+# parallel* ([FSDP](glossary.md#fsdp)), works block by block:
 #
 # 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, each with its own
-#    rows, and then free the shards of the others.
-# 2. *Backward*, from the last block to the first. The blocks' weights are gathered once more, because they were freed.
+#    rows, and then free the others' shards.
+# 2. *Backward*, from the last block to the first. The freed weights are gathered once more.
 # 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
 # 4. *Update.* Each card updates its shards of all blocks.
 #
-# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two, so FSDP sends
-# one and a half times as much at equal precision. With LoRA it is far more, because frozen weights are gathered, too.
+# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two, so with one
+# micro-batch FSDP sends one and a half times as much. With LoRA it is far more: frozen weights are gathered, too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -203,13 +202,12 @@ seven.round(1)
 #
 # - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
 #   the last ones are too few.
-# - Each update takes `micro` batches of a card, its micro-batches. All are fetched first, because $T$ counts the tokens
-#   of all. `gather` collects the cards' numbers.
+# - For each update a card fetches `micro` batches, its micro-batches, before the first pass, because $T$ counts the
+#   tokens of them all. `gather` collects the cards' counts.
 # - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends. (The usual
-#   `accelerator.accumulate` fails here: once the epoch's last batch is *fetched*, it updates too often, or never.)
-# - The loss is divided by $T / n$ (312 / 2 = 156 in the first batch). We want $1/T$, and DDP and FSDP already divide
-#   the sum of the gradients by $n$: $\frac{1}{n} \cdot \frac{n}{T} = \frac{1}{T}$. So the mean of the cards' losses is
-#   that of the batch.
+#   `accelerator.accumulate` goes by what is *fetched*, so at an epoch's end it would update too often, or never.)
+# - The loss is divided by $T / n$ (216 / 2 = 108 in each batch). We want $1/T$, and DDP and FSDP already divide the sum
+#   of the gradients by $n$. So the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's: they know about fp16 scaling and shards.
 
 # %%
@@ -244,17 +242,17 @@ def train(kind, model, optimizer, loader, micro=1):
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, which would gather shards, and
-# the main process saves. For FSDP, `prepare` would also divide the model, but only on GPUs, so here we call
+# For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, because with FSDP it gathers
+# the shards, and then the main process saves. For FSDP, `prepare` divides the model only on GPUs, so here we call
 # `fully_shard` ourselves, for each block and then for the rest. The `mesh` lists the processes that share. Each keeps
-# half of every weight (`to_local`). Our optimizer is made afterwards, so its averages are halves, too.
+# half of every weight (`to_local`). The optimizer is made afterwards, so its averages are halves, too.
 
 # %%
 with_ddp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 data = TensorDataset(*torch.load("rows.pt"))
-loader = DataLoader(data, batch_size=8 // size // 2)  # half a card's rows
+loader = DataLoader(data, batch_size=2)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
 train("DDP", model, optimizer, loader, micro=2)
 state = accelerator.get_state_dict(model)
@@ -268,26 +266,25 @@ for part in [*model.model.layers, model]:
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = accelerator.prepare(DataLoader(data, batch_size=8 // size))
 train("FSDP", model, optimizer, loader)
-state = [x for each in optimizer.state.values() for x in each.values() if x.ndim]
-for held in (model.parameters(), state):
+averages = [x for each in optimizer.state.values() for x in each.values() if x.ndim]
+for held in (model.parameters(), averages):
     accelerator.print("held", sum(x.to_local().nbytes for x in held) / 1e6)
 accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A configuration file says how the script runs. `MULTI_GPU` starts `num_processes` processes (torch's *world size*),
-# one for each GPU, but `cpu=True` in the script keeps them on the CPU. Port 0 lets the computer choose a free one.
+# one for each GPU, but `cpu=True` in the script keeps them on the CPU.
 #
-# In the folder `results/scaling_out` you can then type `accelerate launch --config_file ddp.yaml train.py MODEL`. The
-# cell does the same and collects the printed numbers. (`GLOO_SOCKET_IFNAME` keeps the exchange inside the laptop.)
-# **How far apart will the losses of one and of two processes be?**
+# In the folder `results/scaling_out` you can then type `accelerate launch --config_file ddp.yaml train.py MODEL`, with
+# a model's folder for `MODEL`. The cell does the same. **How far apart will the losses of one and of two processes be?**
 
 # %%
 ddp = """
 distributed_type: MULTI_GPU
 num_machines: 1
 num_processes: 2
-main_process_port: 0
+main_process_port: 0  # a free one
 """
 folder = Path("../results/scaling_out")
 folder.mkdir(parents=True, exist_ok=True)
@@ -295,7 +292,7 @@ folder.mkdir(parents=True, exist_ok=True)
 (folder / "train.py").write_text(loop + with_ddp + with_fsdp)
 torch.save((inputs, labels), folder / "rows.pt")
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # the 0: for Windows
-if sys.platform != "win32":
+if sys.platform != "win32":  # exchange inside the laptop
     env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
 command = [sys.executable, "-m", "accelerate.commands.launch"]
 command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
@@ -328,16 +325,18 @@ print("unseen rows: {:.4f} before, {:.4f} (one), {:.4f} (two, saved)".format(*af
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree to rounding, though DDP took two micro-batches for each update. On unseen rows the saved model is as
-# good as that of one process. With FSDP the first card holds half of each: of the weights and of AdamW's averages.
+# The losses agree to rounding, though the cards had 156 and 60 labels, and DDP's micro-batches 126, 30, 30 and 30. The
+# saved model is as good on unseen rows as that of one process. With FSDP the first card holds 8.1 of 16.1 MB of
+# weights, and 16.1 of 32.3 MB of AdamW's averages.
 #
-# Make this comparison before any long run, in fp32 (in `bf16` FSDP rounds these losses, to steps of 0.03) and without
-# dropout. If losses differ, suspect a plain mean: without `num_items_in_batch`, the first loss is 5.26, not 4.97.
-# `Trainer` under `accelerate launch` is right by default (`average_tokens_across_devices`).
+# Make this comparison before any long run, in fp32, without dropout, and with unequal cards: if all count the same
+# tokens, a plain mean passes. Without `num_items_in_batch`, the first loss is 5.28 with FSDP, and 10.34 with DDP, which
+# adds up two micro-batches. `Trainer` under `accelerate launch` is right by default (`average_tokens_across_devices`).
 #
-# On GPUs you need only the DDP half of the script and its last line, without `cpu=True`. With the file `fsdp.yaml`,
-# which this page cannot run, it is FSDP. In `bf16` the cards send 6 bytes a parameter (DDP 8) and keep fp32 shards.
-# Under `no_sync` each card keeps *whole* gradients, so leave it out if they do not fit.
+# On GPUs you need only the DDP half of the script and its last line, without `cpu=True`. The file `fsdp.yaml`, which
+# this page cannot run, makes it FSDP. In `bf16` this sends up to 3 × 2 bytes a parameter (DDP 2 × 4), and the shards
+# stay in fp32. Under `no_sync` each card keeps *whole* gradients. Without it, FSDP makes all three exchanges for every
+# micro-batch: with four, 24 bytes a parameter against DDP's 8.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -370,8 +369,7 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 
 # %%
 def step_seconds(cards, bandwidth, tokens=32_768, size=4):
-    # 2 FLOPs forward and 4 backward for each parameter and token; `size` bytes are sent
-    passes = 6 * 1.5e9 * tokens / 400e12 / cards
+    passes = 6 * 1.5e9 * tokens / 400e12 / cards  # FLOPs: 2 forward, 4 backward
     update = 28 * 1.5e9 / 3.35e12
     exchange = 2 * (cards - 1) / cards * size * 1.5e9 / bandwidth
     return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
@@ -387,21 +385,20 @@ speed["sent in bf16"] = one / step_seconds(8, rate, size=2)
 speed.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With this batch only NVLink is enough. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0 (H100 servers
-# often have eight), and over 100 Gbit/s eight cards are slower than one. With twice the batch PCIe reaches 6.2 and 400
-# Gbit/s 5.2, because the passes grow and the exchange does not.
-#
-# So a larger batch hides the exchange (but search the learning rate again), and three things make it smaller:
+# With this batch only NVLink is enough. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0, and over 100
+# Gbit/s eight cards are slower than one. With twice the batch PCIe reaches 6.2 and 400 Gbit/s 5.2, because the passes
+# grow and the exchange does not. (Search the learning rate again.) Three things make the exchange smaller:
 #
 # - Sending in bf16 halves it (last column). Give accelerate's `DistributedDataParallelKwargs` the `comm_hook`
-#   `DDPCommunicationHookType.BF16`; the text "bf16" is ignored.
+#   `DDPCommunicationHookType.BF16`.
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
 # - With DDP and `no_sync`, several micro-batches need one exchange.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a row or layer is too large
 #
-# Context parallelism divides a row by its tokens. Two other ways divide the model.
+# Context parallelism gives each card some of a row's tokens, and passes keys and values around, because attention needs
+# all of them. Two other ways divide the model.
 #
 # [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. In an MLP each card takes some hidden
 # units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for this
@@ -426,7 +423,7 @@ speed.round(2)
 #
 # | problem | what to do |
 # | --- | --- |
-# | training takes too long | DDP; for many small runs, one for each card |
+# | training takes too long | DDP; for many small runs, give each its own card |
 # | activations | smaller micro-batches, then checkpointing, then context parallelism |
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
@@ -439,7 +436,7 @@ speed.round(2)
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
 # - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) also shards the weights, and sends one and a half times as
-#   much at equal precision, without frozen weights.
+#   much, or more with frozen weights or several micro-batches.
 #
 # ## Further reading
 #

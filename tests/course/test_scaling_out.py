@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 import tlkit as tl
 
 LESSON = Path(__file__).resolve().parents[2] / "notebooks" / "18_scaling_out.py"
-LOSSES = [4.9660, 4.6578, 4.8331]  # of one process, as the lesson shows them
+LOSSES = [5.0811, 4.6178, 4.7856]  # of one process, as the lesson shows them
 # accelerate offers FSDP where it sees several GPUs, so it is told that these processors are some.
 DISGUISED = """
 import accelerate, runpy
@@ -43,7 +43,7 @@ def test_the_script_and_the_file_of_the_lesson_make_accelerate_shard(tmp_path, m
     fsdp = fsdp.replace("mixed_precision: bf16\n", "")  # in fp32 the losses are those of one process
     inputs = tl.pack(tl.load_corpus("rust").train[:60], AutoTokenizer.from_pretrained(tl.BUNDLED), 64)[:24]
     labels = inputs.clone()
-    labels.view(3, 8, 64)[:, 4:, 16:] = -100
+    labels.view(3, 8, 64)[:, 2:, 16:] = -100
     torch.save((inputs, labels), tmp_path / "rows.pt")
     for name, text in {"fsdp.yaml": fsdp, "lesson.py": loop + with_ddp, "train.py": DISGUISED}.items():
         (tmp_path / name).write_text(text, encoding="utf-8")

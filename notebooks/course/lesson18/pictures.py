@@ -60,7 +60,7 @@ def ring_scheme(cards: int = 4) -> Chart:
                 ink = "white" if count == cards else INK
                 where = (left + 8 + (part + 0.5) * width, y + 3)
                 axes.text(*where, count, ha="center", va="center", fontsize="small", color=ink)
-            if card < cards - 1:
+            if card < cards - 1 and panel < 2:
                 arrow(axes, (left + 17, y), (left + 17, y - 4))
         if panel < 2:
             _ring_back(axes, left, cards)
