@@ -4,8 +4,8 @@
 # *Which of the many methods differ from LoRA at all, and when is another one the better choice?*
 #
 # Your LoRA from lesson 5 works. But the library peft offers dozens of other methods of [parameter-efficient
-# fine-tuning](glossary.md#peft), and many were published with a table in which they beat LoRA. Here you see how LoRA
-# and eight others work, run five, check that each does what you meant, and see in recorded runs which differ from LoRA.
+# fine-tuning](glossary.md#peft), many published with a table in which they beat LoRA. Here you see how LoRA and eight
+# others work, run five, and see in recorded runs which of them end at another perplexity than LoRA.
 #
 # **You will be able to**
 #
@@ -65,21 +65,22 @@ pictures.family_picture()
 # | DoRA | $A$, $B$, and the length $m$ (out) of each row | $m$ holds the row lengths of $W$, and $B = 0$ | yes |
 # | VeRA | $d$ ($r$) and $e$ (out); $A$ and $B$ stay random | $e = 0$ | yes |
 # | IA3 | factors for outputs of `q_proj` (Llama: `k_proj`) and `v_proj`, inputs of `down_proj` | $\ell = 1$ | yes |
-# | OFT | rotations $R$ of small groups of inputs | $R$ is the identity | yes |
+# | OFT | rotations $R$ of small groups of inputs (here 16) | $R$ is the identity | yes |
 # | BitFit | the biases $b$ | they were there before | nothing to merge |
 # | LN tuning | the scales $\gamma$ of the norms | they were there before | nothing to merge |
 # | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not | never |
 # | prefix tuning | keys and values before those of the text, in every block | it does not | never |
 #
-# DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns the direction and the length of a
-# row separately. In IA3 the factors of a layer form the vector $\ell$, which is multiplied element by element ($\odot$)
-# with the output, or in `down_proj` with the input. The text attends to the vectors of prompt and prefix tuning from
-# the first step on, and they take up context. The other seven cost nothing in use, five of them once merged.
+# DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns a row's direction and length
+# separately. IA3 multiplies the output of a layer (of `down_proj` the input) element by element ($\odot$) with its
+# factors $\ell$. The text attends to the vectors of prompt and prefix tuning from the first step on, and they take up
+# context. The other seven cost nothing in use, five of them once merged.
 #
-# Four more methods change one detail of LoRA. rsLoRA (`use_rslora=True`) replaces $\alpha / r$, which becomes small at
-# a high rank, by $\alpha / \sqrt r$. PiSSA (`init_lora_weights="pissa"`) starts $A$ and $B$ from those singular vectors
-# of $W$ (lesson 5) with the largest singular values, and subtracts their product from $W$, so nothing changes at first.
-# LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA leaves $A$ as it was drawn and need not store its inputs.
+# Four more change one detail of LoRA. rsLoRA (`use_rslora=True`) replaces $\alpha / r$, which becomes small at a high
+# rank, by $\alpha / \sqrt r$. PiSSA (`init_lora_weights="pissa"`, in our record with $\alpha = r$, not $2r$) starts $A$
+# and $B$ from the singular vectors of $W$ (lesson 5) with the largest singular values, and subtracts their product from
+# $W$, so nothing changes at first. LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA keeps $A$ as drawn and
+# need not store its inputs.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
@@ -112,16 +113,15 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The lowest bias is in block 0, so the gradient has to come down through the whole model. Of lesson 7's three products
 # in a linear layer, only the third, the weights' gradient, is saved. (Attention has no weights: 69% remain, not 67%.)
-#
-# All nine methods train something in or before block 0. So each step costs at least about two thirds of a full one. A
-# small method saves disk space, and usually memory: only trained parameters have gradients and AdamW's averages.
+# All nine methods train something in or before block 0, so each step costs at least about two thirds of a full one.
+# They save disk space, and usually memory, because only trained parameters have gradients and AdamW's averages.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method
 #
 # In peft most methods are one configuration, and the code around it stays. LoRA+ needs `create_loraplus_optimizer` from
-# `peft.optimizers`, and LoRA-FA `create_lorafa_optimizer`, which also corrects $B$'s gradient (our record does not).
-# `fit` makes six steps of AdamW on whatever can be trained, and `perplexity` scores validation text.
+# `peft.optimizers`, and LoRA-FA `create_lorafa_optimizer`, which also corrects $B$'s gradient. (The record below used
+# LoRA-FA without this correction.) `fit` makes six steps of AdamW on whatever can be trained.
 
 
 # %%
@@ -141,9 +141,9 @@ def perplexity(model):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `try_out` makes a row of a table: what is trained, what a step costs, the perplexity before and after training, and
-# the size of the saved adapter (for BitFit, four bytes for each bias). Each rate is the best of a recorded search for
-# that method. **LoRA trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
+# `try_out` makes a row of a table: what is trained, what a step costs, the perplexity on validation text before and
+# after training, and the size of the saved adapter. Each rate is the best of a recorded search for that method. **LoRA
+# trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -175,32 +175,29 @@ live = pd.DataFrame(rows, index=columns).T
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All four learn. LoRA needs 74%, only 5 points more than BitFit, because $A$ and $B$ are thin and their products are
+# All four learn. LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are
 # small. DoRA is LoRA with one more argument, and ends about where LoRA does.
 #
 # DoRA's 14,336 extra parameters are the row lengths $m$. For the gradient of $m$ every layer has to keep two more
-# outputs, $W x$ and $B A x$. With the 512 tokens of a step these are 2 · 14,336 · 512 · 4 bytes = 59 MB. In the record
-# DoRA did take 59 MB more than LoRA, 159 MB against 100, and so more than full fine-tuning's 136 (on SmolLM2-135M, 43%
-# more than LoRA). In every step it also builds $W + \frac{\alpha}{r} B A$ and measures its rows. torch counts only
-# matrix products, so these sums and norms are missing from the FLOPs.
-#
-# For use it is loaded and merged as in lesson 5, and nothing of that cost is left:
+# outputs, $W x$ and $B A x$. With the 512 tokens of a step these are 2 · 14,336 · 512 · 4 bytes = 59 MB. The record
+# agrees: DoRA takes 159 MB, against LoRA's 100 and even full fine-tuning's 136. (The others take 82 to 119.) On
+# SmolLM2-135M DoRA takes 43% more than LoRA. In every step it also builds $W + \frac{\alpha}{r} B A$ and measures its
+# rows, which torch's count of matrix products leaves out. Merging, as in lesson 5, removes all of that cost:
 
 # %%
 merged = PeftModel.from_pretrained(new_model(), f"{folder}/DoRA").merge_and_unload()
 with torch.no_grad():
-    now, then = (each(input_ids=validation).logits for each in (merged, dora))
-same = (now - then).abs().max() < 1e-3
+    change = merged(input_ids=validation).logits - dora(input_ids=validation).logits
+same = change.abs().max() < 1e-3
 course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", same)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two numbers to check before training
 #
-# Does a configuration do what you meant? The number of trained parameters must be the one that you expect. The
-# untrained perplexity must be the base model's, unless the method starts elsewhere.
-#
-# **The first check.** The next configuration is LoRA's, but names no layers. **In how many of the 56 linear layers will
-# peft put an adapter?** Beside it stand VeRA and LoRA of rank 1, each at the best of five rates for these six steps.
+# Does a configuration do what you meant? The number of trained parameters must be the one that you expect, and the
+# untrained perplexity the base model's, unless the method starts elsewhere. The next configuration is LoRA's, but names
+# no layers. **In how many of the 56 linear layers will peft put an adapter?** Beside it stand VeRA and LoRA of rank 1,
+# all three at the best of three rates for these six steps.
 
 # %% tags=["nbval-ignore-output"]
 warnings.filterwarnings("ignore", "Specified to not save")  # VeRA's random matrices
@@ -213,14 +210,14 @@ pd.DataFrame(rows, index=columns).T[4:].round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter, with 43,008
-# parameters. peft gives no warning, so two people who both report "LoRA, $r = 8$" may have trained different things.
-# (The same holds for LN tuning: peft's default trains 8 of our 17 norms, and the record below trained all.)
+# parameters. There is no warning, so two people who both report "LoRA, $r = 8$" may have trained different things. (LN
+# tuning's default, too, leaves out 9 of our 17 norms. The record below trained all.)
 #
-# With `save_projection=False` VeRA saves only its vectors and a seed: 128 kB, not LoRA's 899 (by default 1,177). But at
-# peft's default rank, 256, $A$ and $B$ are larger than our narrow $W$, so a step needs 175% of full fine-tuning's
-# arithmetic (in an 8B Llama about 73%). LoRA of rank 1 needs 70% for a file as small, and is no worse after six steps.
+# With `save_projection=False` VeRA saves only its vectors and a seed: 128 kB, not LoRA's 899. (By default it also saves
+# $A$ and $B$: 1,177.) But at its default rank, 256, they are larger than our narrow $W$, so a step needs 175% of full
+# fine-tuning's FLOPs. In an 8B Llama it is 73%. LoRA of rank 1 needs 70% for as small a file, and ends no worse.
 #
-# **The second check** is the untrained perplexity. **Does it matter where a prefix starts?**
+# The second check is the untrained perplexity. **Does it matter where a prefix starts?**
 
 # %%
 vectors = causal | {"num_virtual_tokens": 16}
@@ -235,27 +232,28 @@ for name, config in starts.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the
-# perplexity rises to 190. With zeros it falls a little on our model, but SmolLM2 begins about 40% worse. The record
-# used zeros for prefixes, and for prompts `prompt_tuning_init="SAMPLE_VOCAB"`, the embeddings of random tokens.
+# perplexity rises to 190. Zeros are no guarantee either, because a key of zeros has score 0, which softmax still turns
+# into attention. Our model loses nothing, but SmolLM2 begins about 40% worse. The record used zeros for prefixes, and
+# embeddings of random tokens for prompts (`prompt_tuning_init="SAMPLE_VOCAB"`).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
 #
-# Six steps on 24 rows cannot rank the methods. For the record, fourteen methods (thirteen on SmolLM2) read 200 texts
-# about Rust once, in 55 steps on the bundled model and 44 on SmolLM2-135M, with three seeds each. All were scored on
-# the same 40 test documents. Each had the best learning rate of its own search, because a shared rate favours whichever
-# method it happens to suit.
+# Six steps on 24 rows cannot rank the methods. For the record, fourteen (thirteen on SmolLM2) read 200 texts about Rust
+# once, in 55 steps on the bundled model and 44 on SmolLM2-135M, with three seeds each. All were scored on the same 40
+# test documents. Each had the best rate of its own search, because a shared rate favours whichever method it suits.
 #
-# As in lesson 5, we subtract LoRA's loss document by document, and take the mean of all documents. Chance enters twice,
-# by the choice of the documents and by the seeds, and the interval combines both:
+# As in lesson 5, we subtract LoRA's loss document by document, and take the mean. Chance enters twice, by the choice of
+# the documents and by the seeds, and the interval combines both:
 #
 # $$\text{mean difference} \pm \sqrt{(t_{39}\, e_{\text{documents}})^2 + (t_2\, e_{\text{seeds}})^2}$$
 #
 # Each $e$ is a [standard error](glossary.md#standard-error): how far the mean typically moves with other documents or
-# other seeds. Student's $t$ says how many of these errors the interval reaches to each side if that source is the only
-# one: about 3 for 40 documents, but about 16 for three seeds, because three numbers say little about their spread. For
-# one question $t$ is 2 and 4. But we ask 13 at once (12 for SmolLM2), and want all answers right in 95% of studies
-# ([Bonferroni's correction](glossary.md#bonferroni-correction), see also [lesson 15](15_comparison.ipynb)).
+# seeds. Student's $t$ says how many of these errors the interval must reach to each side: about 3 for 40 documents, but
+# about 16 for three seeds, because three numbers say little about their spread. (Its index is the number of documents
+# or seeds minus one.) Both are large because we ask 13 questions at once (SmolLM2: 12) and want all answers about one
+# model right in 95% of studies, by [Bonferroni's correction](glossary.md#bonferroni-correction). For a single question
+# $t$ would be 2 and 4.
 #
 # **Which methods will be worse than LoRA on both models?**
 
@@ -270,7 +268,7 @@ def above_lora(*folders, questions=None):
     record = pd.concat(pd.read_csv(file, comment="#") for file in files)
     record["loss"] = record.nats / record.tokens
     losses = record.pivot_table("loss", ["document", "seed"], "strategy")
-    losses = losses[[name for name in methods.split() if name in losses]]
+    losses = losses.filter(methods.split())  # those of them that the record has
     apart = losses.drop(columns="lora").sub(losses["lora"], axis=0)
     squares = 0
     for source in ("document", "seed"):
@@ -301,7 +299,7 @@ axes.set_yticks(range(len(both)), labels)
 axes.axvline(0, color="black", linewidth=1)
 axes.invert_yaxis()
 axes.legend(frameon=False)
-axes.set_xlabel("perplexity above LoRA's (%), jointly 95% intervals")
+axes.set_xlabel("perplexity above LoRA's (%), jointly 95% intervals for each model")
 axes.set_ylabel("method (parameters that it trains in the bundled model)")
 axes.set_title("In about 50 steps none beats LoRA measurably; four are worse on both")
 plt.show()
@@ -314,14 +312,15 @@ both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning.
-# - **Worse on one of the two models** are LoRA-FA, VeRA (rank 64) and OFT (bundled), QLoRA (SmolLM2, probably because
-#   our file was made from 4-bit weights and [rounded again](06_qlora.ipynb)), and BitFit on the only model with biases.
+# - **Worse on one model** are LoRA-FA, VeRA (rank 64), OFT and BitFit on the bundled model (SmolLM2 has no biases),
+#   and QLoRA on SmolLM2, probably because our file was [rounded once before](06_qlora.ipynb).
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal. Asked
 #   about alone (`questions=1`), DoRA is better than LoRA on the bundled model (-1.8 to -0.7%), LoRA+ is worse there,
 #   and PiSSA is worse on both. But among 25 such intervals about one would exclude 0 by luck alone.
 #
-# For the bundled model rates were searched for on only 60 texts: LoRA's with factors of about 2 between them, many
-# others' with factors above 3. So a small difference in LoRA's favour there may come from its finer search.
+# The rates have one limit. For the bundled model they were searched for on only 60 texts, LoRA's with factors of about
+# 2 between them, most others' with about 3. Above VeRA's best rate, 0.1, the next one tried was 1.0, on both models (on
+# the bundled one also for IA3, prefix and prompt). So part of LoRA's lead may come from its finer search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
@@ -331,24 +330,25 @@ both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 # | nothing special | LoRA on all linear layers, at a tuned rate | record; for the layers, Schulman et al. (lesson 5) |
 # | the frozen weights do not fit into memory | QLoRA | [lesson 6](06_qlora.ipynb) |
 # | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change | record |
-# | thousands of adapters to store | at a loss: VeRA (7 to 26% above LoRA), IA3 (15 to 39%); try LoRA of rank 1 | record; rank 1: six steps |
-# | you can change the inputs but not the layers | prompt tuning, on a large model, with many steps | Lester et al. (below) |
+# | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) | record |
+# | thousands of adapters to store | try LoRA of rank 1; at a loss VeRA (7 to 26%, coarsely tuned) or IA3 (15 to 39%) | six steps; record |
+# | many adapters on one server | LoRA, unless the server's documentation names another | [lesson 19](19_ship_it.ipynb) |
+# | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps | Lester et al. (below) |
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - With a tuned rate for each and about 50 steps, no method was measurably better than LoRA on either model, and IA3,
+# - With a searched rate for each and about 50 steps, no method was measurably better than LoRA on either model. IA3,
 #   LN, prefix and prompt tuning were worse on both. Tune LoRA before you change the method.
-# - All nine methods send the gradient down to block 0. They save disk space, usually memory (DoRA took more here), and
-#   at most a third of the arithmetic. In a narrow model VeRA's default rank adds to it.
-# - In peft most methods are one configuration. First look at the trained parameters and at the untrained perplexity.
+# - All nine send the gradient to block 0. They save disk space, usually memory, and at most a third of the arithmetic.
+# - Before you train, look at the number of trained parameters and at the untrained perplexity.
 #
 # ## Further reading
 #
 # - The methods: [BitFit](https://arxiv.org/abs/2106.10199), [IA3](https://arxiv.org/abs/2205.05638),
 #   [DoRA](https://arxiv.org/abs/2402.09353), [VeRA](https://arxiv.org/abs/2310.11454),
-#   [OFT](https://arxiv.org/abs/2306.07280), [LN tuning](https://arxiv.org/abs/2312.11420),
-#   [prefix tuning](https://arxiv.org/abs/2101.00190), [rsLoRA](https://arxiv.org/abs/2312.03732),
+#   [OFT](https://arxiv.org/abs/2306.07280), [LN tuning](https://arxiv.org/abs/2312.11420), [prefix
+#   tuning](https://arxiv.org/abs/2101.00190), [rsLoRA](https://arxiv.org/abs/2312.03732),
 #   [PiSSA](https://arxiv.org/abs/2404.02948), [LoRA+](https://arxiv.org/abs/2402.12354),
 #   [LoRA-FA](https://arxiv.org/abs/2308.03303)
 # - [Lesson 17](17_leaderboard.ipynb) reads peft's own comparison: 5,000 steps on a model of 3.2 billion parameters
