@@ -24,9 +24,10 @@ OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """A folder of one run's checkpoints: safetensors, whose metadata are step, records, scores, identity, and a hash.
+    """A folder of one run's checkpoints, safetensors; files with other names are never touched.
 
-    Files with other names are never touched.
+    Tensors: those of `TrainingState.tensors`, of what is trained alone. Metadata: `run` (JSON: step, identity, records,
+    scores) and `sha256`.
     """
 
     folder: Path

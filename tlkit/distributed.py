@@ -23,7 +23,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from tlkit import training
-from tlkit.examples import Batch, labels_in
+from tlkit.examples import Batch, count_labels
 from tlkit.jobs import Job, reported
 from tlkit.memory import freed_memory_kept, saved_on_host
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, find_blocks, in_four_bits
@@ -116,7 +116,7 @@ def train_together(
     if in_parts:
         for parameter, sharded in zip(model.parameters(), trained.parameters(), strict=True):
             parameter.data = _whole(sharded.detach()).to(parameter.device)
-    return training.result_of(state, len(blocks))
+    return training.finish_run(state, len(blocks))
 
 
 def shares(batch: Batch, rank: int, size: int, rows: int | None = None) -> list[tuple[Batch, float]]:
@@ -137,13 +137,13 @@ def _accumulate_share(
     size, rank = accelerator.num_processes, accelerator.process_index
     torch.manual_seed(torch.initial_seed() * size + rank)  # no two draw the same numbers
     prepare(model, plan)
-    labels, losses = labels_in(batch), []
+    label_count, losses = count_labels(batch), []
     passes = shares(batch, rank, size, plan.micro_batch_size)
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for number, (rows, weight) in enumerate(passes, 1):
             with accelerator.no_sync(loss) if number < len(passes) else nullcontext():
                 # By the labels of all; DDP and FSDP take the mean of the gradients, so times the size.
-                share = loss(rows.to(accelerator.device), plan) * weight / labels
+                share = loss(rows.to(accelerator.device), plan) * weight / label_count
                 (share * size).backward()
             losses.append(share.detach())
     return [accelerator.reduce(sum(losses))]
@@ -154,7 +154,7 @@ def _mean_loss(accelerator: Accelerator, loss: nn.Module, blocks: Batch, plan: P
     passes = shares(blocks, accelerator.process_index, accelerator.num_processes, plan.micro_batch_size)
     with evaluation_mode(loss):
         parts = [loss(rows.to(accelerator.device), plan) * weight for rows, weight in passes]
-    return accelerator.reduce(sum(parts)).item() / labels_in(blocks)
+    return accelerator.reduce(sum(parts)).item() / count_labels(blocks)
 
 
 class _SummedLoss(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional
 
 from tlkit.corpus import token_stream
-from tlkit.examples import IGNORED, Examples, inputs_of, refuse_shifted
+from tlkit.examples import IGNORED, Examples, check_labels, inputs_of
 from tlkit.jobs import SILENT, Job
 from tlkit.models.parts import base_model, evaluation_mode, longest_input
 
@@ -104,7 +104,7 @@ def score_examples(
         logits = class_logits(model, examples, batch_size=batch_size, progress=progress)
         losses = functional.cross_entropy(logits, examples.labels, reduction="none")
         return _result(losses, torch.ones_like(losses), "", (width, width), None)
-    refuse_shifted(examples)
+    check_labels(examples)
     losses = torch.zeros(len(examples), dtype=torch.float64)
     vocabulary = base_model(model).config.get_text_config().vocab_size
     with evaluation_mode(model):

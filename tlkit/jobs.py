@@ -14,7 +14,7 @@ class Job:
     """A job in parts, such as the runs of a comparison; a log is told nothing of one that is over at once."""
 
     def __init__(self, total: int = 1, *, shown: bool = True) -> None:
-        self.total, self.done, self.way = total, 0, ""
+        self.total, self.done = total, 0
         pause = ON_TERMINAL if sys.stderr.isatty() else IN_LOG
         how = {"bar_format": LINE, "dynamic_ncols": True, "leave": False, "smoothing": 0, "miniters": 0}
         self.bar = tqdm(total=total, disable=not shown, file=sys.stderr, mininterval=pause, delay=pause, **how)
@@ -28,7 +28,7 @@ class Job:
     @contextmanager
     def part(self, name: str) -> Iterator["Job"]:
         """Say that a part begins; count it when it has ended."""
-        several, self.way = self.total > 1, ""
+        several = self.total > 1
         self.bar.set_description_str(f"run {self.done + 1} of {self.total}, {name}" if several else name, refresh=False)
         self.bar.set_postfix_str("", refresh=several)
         try:
@@ -38,15 +38,9 @@ class Job:
 
     def step(self, done: int, total: int, doing: str) -> None:
         """Say how far the part is, also in words, such as "step 3 of 60, loss 2.413"."""
-        self.bar.set_postfix_str(f"{self.way}: {doing}" if self.way else doing, refresh=False)
+        self.bar.set_postfix_str(doing, refresh=False)
         # A part that was trained is scored: that is no step back.
         self.bar.update(max(0, self.done + done / max(1, total) - self.bar.n))
-
-    def go_on(self, way: str) -> None:
-        """Say that it goes on in another way, such as with less memory; "" for the first."""
-        if way != self.way:
-            self.way = way
-            self.bar.set_postfix_str(way)
 
 
 SILENT = Job(shown=False)

@@ -217,7 +217,7 @@ def freed_memory_kept() -> Iterator[None]:
     try:
         yield
     finally:
-        # Where its own adjustment, which setting one of the two ends, would have ended.
+        # Where glibc's own adjustment, which any setting ends, would have ended.
         library.mallopt(_MMAP_THRESHOLD, 2**25)
         library.mallopt(_TRIM_THRESHOLD, 2**26)
         library.malloc_trim(0)

@@ -24,7 +24,7 @@ class Profile:
     seeds: int
 
 
-# `ci` is made for the bundled model, `real` for one of a hundred million values on a laptop.
+# `ci` is for the bundled model, `real` for one of a hundred million parameters on a laptop.
 PROFILES = {
     "ci": Profile("ci", train_passages=60, test_passages=40, epochs=1, seeds=3),
     "real": Profile("real", train_passages=200, test_passages=40, epochs=1, seeds=3),

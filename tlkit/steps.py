@@ -10,15 +10,14 @@ from functools import partial
 import torch
 from torch import nn
 from torch.nn import functional
-from torch.utils.checkpoint import checkpoint
 
-from tlkit.examples import IGNORED, Batch, as_examples, inputs_of, labels_in
+from tlkit.examples import IGNORED, Batch, as_examples, count_labels, inputs_of
 from tlkit.memory import CPU, move_to_host, on_host, saved_on_host
 from tlkit.models.parts import ParameterGroup, base_model, evaluation_mode, trained_groups
 from tlkit.names import BACKWARD, UPDATE, phase
 from tlkit.settings import Plan, TrainingConfig
 
-# Fused: one call changes all weights of a group.
+# The choices of `TrainingConfig.optimizer`. Their state is of tensors alone; `make_moments` and `undo` know AdamW's.
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "sgd": partial(torch.optim.SGD, fused=True)}
 LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time
 
@@ -28,8 +27,7 @@ class NothingToTrain(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "nothing can be trained: the loss depends on no trainable tensor; the forward pass has to use some, and "
-            "detach nothing above them"
+            "the loss depends on no trainable tensor: the forward pass has to use some, and detach nothing above them"
         )
 
 
@@ -42,7 +40,7 @@ class StepRecord:
     learning_rate: float
     gradient_norm: float  # before clipping
     samples: int
-    tokens: int  # labels scored
+    tokens: int  # labels scored: of a classifier, texts
     seconds: float
     memory_counted: bool = False  # which slows a step down
 
@@ -66,8 +64,8 @@ class TrainingState:
         self.peak_memory = math.nan  # bytes, in the step in which they were counted
 
     @contextmanager
-    def only_those_due(self, total: int) -> Iterator[None]:
-        """Inside, weights that begin later in a run of `total` steps are frozen."""
+    def frozen_until_due(self, total: int) -> Iterator[None]:
+        """Freeze, inside, weights that begin later in a run of so many steps."""
         waiting = [group for group in self.groups if self.step < first_step(group["begins"], total)]
         early = [parameter for group in waiting for parameter in group["params"]]
         for parameter in early:
@@ -79,7 +77,7 @@ class TrainingState:
                 parameter.requires_grad_(True)
 
     def apply_plan(self, plan: Plan) -> None:
-        """Bring what it says to the host; never back."""
+        """Take over a plan; what it brings to the host, no later plan brings back."""
         self.plan = plan
         if plan.train_on_host:
             move_to_host(self.model)
@@ -105,7 +103,7 @@ class TrainingState:
         self._updates = [n + (p.grad is not None) for n, p in zip(self._updates, self.parameters, strict=True)]
 
     def make_moments(self) -> None:
-        """AdamW makes them group after group: memory could run out when the weights of some have moved."""
+        """For all groups before any weight moves: AdamW makes them group after group, and may run out between."""
         if len(self.groups) > 1 and isinstance(self.optimizer, torch.optim.AdamW):
             pairs = zip(self.master_parameters, self.parameters, strict=True)
             new = [tensor for tensor, p in pairs if p.requires_grad and not self.optimizer.state.get(tensor)]
@@ -118,7 +116,7 @@ class TrainingState:
                     }
 
     def undo(self) -> None:
-        """After a step that failed before the weights changed."""
+        """Forget gradients and moments of a step that failed before the weights changed."""
         self.drop_gradients()
         for tensor, updates in zip(self.master_parameters, self._updates, strict=True):
             if updates == 0:
@@ -127,6 +125,7 @@ class TrainingState:
                 moments["step"].fill_(updates)
 
     def tensors(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint holds: weights, the best ones, moments, by the number of a parameter in `groups`."""
         named = {f"weights.{number}": parameter.detach() for number, parameter in enumerate(self.parameters)}
         named |= {f"best.{number}": tensor for number, tensor in enumerate(self.best_weights or ())}
         for number, moments in self.optimizer.state_dict()["state"].items():
@@ -187,11 +186,11 @@ def accumulate_gradients(model: nn.Module, batch: Batch, plan: Plan) -> list[tor
     """Add up the gradients of all micro-batches; their losses sum to the batch's, in nats per label."""
     prepare(model, plan)
     device = next(model.parameters()).device
-    labels, losses = labels_in(batch), []
+    label_count, losses = count_labels(batch), []
     with saved_on_host(model) if plan.offload_activations else nullcontext():
         for rows in batch.split(plan.micro_batch_size or len(batch)):
-            # By the labels of the whole batch: each counts the same in every micro-batch.
-            loss = summed_loss(model, rows.to(device), plan) / labels
+            # Divided by the labels of the whole batch: a label weighs the same in every micro-batch.
+            loss = summed_loss(model, rows.to(device), plan) / label_count
             if not loss.requires_grad:
                 raise NothingToTrain
             with phase(BACKWARD):
@@ -221,12 +220,12 @@ def take_step(state: TrainingState, batch: Batch, learning_rate: float) -> StepR
             state.undo()
         raise
     seconds = time.perf_counter() - started
-    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), labels_in(batch), seconds)
+    return StepRecord(done + 1, loss, learning_rate, norm, len(batch), count_labels(batch), seconds)
 
 
 def clip_gradients(state: TrainingState, loss: float) -> float:
     """Scale gradients down to the longest that is allowed; returns their norm before, which must be finite."""
-    most = state.config.max_gradient_norm
+    max_norm = state.config.max_gradient_norm
     total_norm = nn.utils.get_total_norm(p.grad for p in state.parameters if p.grad is not None)
     if hasattr(total_norm, "full_tensor"):  # FSDP's parts
         total_norm = total_norm.full_tensor()
@@ -237,8 +236,8 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
             f"those of step {state.step}: try a learning rate below {state.config.learning_rate:g}"
             + (", or the precision fp32" if state.plan.precision != "fp32" else "")
         )
-    if norm > most:  # else no need to walk over all gradients
-        nn.utils.clip_grads_with_norm_(state.parameters, most, total_norm)
+    if norm > max_norm:  # else no need to walk over all gradients
+        nn.utils.clip_grads_with_norm_(state.parameters, max_norm, total_norm)
     return norm
 
 
@@ -269,7 +268,26 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
             return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
 
         chunks = zip(states.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
-        return sum(checkpoint(of_chunk, *chunk, use_reentrant=False) for chunk in chunks)
+        if not torch.is_grad_enabled():
+            return sum(of_chunk(*chunk) for chunk in chunks)
+        return sum(_WithGradients.apply(of_chunk, *chunk, *head.parameters()) for chunk in chunks)
+
+
+class _WithGradients(torch.autograd.Function):
+    """A loss whose gradients are computed beside it, so that logits are neither kept nor computed twice."""
+
+    @staticmethod
+    def forward(ctx, loss_of, states, targets, *weights):
+        states = states.detach().requires_grad_()
+        with torch.enable_grad():
+            loss = loss_of(states, targets)
+        ctx.gradients = torch.autograd.grad(loss, [states, *(weight for weight in weights if weight.requires_grad)])
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx, upstream):
+        gradients = (gradient.mul_(upstream) for gradient in vars(ctx).pop("gradients"))
+        return None, next(gradients), None, *(next(gradients) if need else None for need in ctx.needs_input_grad[3:])
 
 
 @torch.no_grad()
@@ -296,4 +314,4 @@ def mean_loss(model: nn.Module, blocks: Batch, plan: Plan | None = None) -> floa
     device = next(model.parameters()).device
     with evaluation_mode(model):
         parts = [summed_loss(model, rows.to(device), plan).item() for rows in blocks.split(plan.micro_batch_size or 8)]
-    return sum(parts) / labels_in(blocks)
+    return sum(parts) / count_labels(blocks)

@@ -11,7 +11,7 @@ import pandas as pd
 import torch
 
 from tlkit.checkpoints import Checkpoints, identity_of
-from tlkit.examples import Batch, Examples, as_examples, refuse_shifted, tensors_in
+from tlkit.examples import Batch, Examples, as_examples, check_labels, tensors_in
 from tlkit.jobs import Job, reported
 from tlkit.memory import MemoryTrack, freed_memory_kept, on_host
 from tlkit.models.parts import ParameterGroup, base_model, longest_input, refuse_plan
@@ -26,7 +26,7 @@ class TrainingResult:
 
     history: pd.DataFrame  # a row for each step
     validation: pd.DataFrame  # a row for each evaluation
-    peak_memory: float  # bytes of tensors, in the step marked `memory_counted`; NaN: in none, or several processes
+    peak_memory: float  # bytes in the step marked `memory_counted`; with fallback, on a card, in any. NaN: unknown
     stopped_early: bool
 
     @property
@@ -38,7 +38,7 @@ class TrainingResult:
 
     @property
     def tokens(self) -> int:
-        """Those scored: the first of each block is only read."""
+        """Labels scored: the first token of a block is only read; of a classifier, texts."""
         return int(self.history.tokens.sum())
 
 
@@ -63,12 +63,13 @@ def train(
         blocks: token ids, shape (blocks, tokens), or examples.
         groups: `groups` of the strategy's report: weights that learn faster than others or begin later.
         validation: of the same kind, scored every `evaluate_every` steps and at the end.
-        checkpoint_dir: for all that training changes, saved after `every` steps and at the end.
+        checkpoint_dir: for all that training changes, saved every `every` steps and at the end.
         resume: go on from the newest checkpoint there, if there is one.
         progress: True to show step, loss and time left; or the larger job to report to.
 
     Raises:
         FloatingPointError: loss or gradient are not finite; the model is as the last good step left it.
+        RuntimeError: no memory is left, which `train_with_fallback` survives.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)
@@ -84,7 +85,7 @@ def train(
                 note_score(mean_loss(model, validation, scoring), state)
             if checkpoints and is_due(state, every, total):
                 checkpoints.save(state, last=has_ended(state, total))
-    return result_of(state, len(blocks))
+    return finish_run(state, len(blocks))
 
 
 def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
@@ -92,7 +93,7 @@ def training_steps(state: TrainingState, blocks: Batch) -> Iterator[StepRecord]:
     config, total = state.config, total_steps(len(blocks), state.config)
     while not has_ended(state, total):
         rate = config.learning_rate * learning_rate_factor(state.step, total, config)
-        with state.only_those_due(total):
+        with state.frozen_until_due(total):
             record = take_step(state, batch_at(state.step, blocks, config), rate)
         yield record
 
@@ -128,12 +129,12 @@ def has_ended(state: TrainingState, total: int) -> bool:
 
 
 def is_due(state: TrainingState, every: int | None, total: int) -> bool:
-    """Whether it is time for what is done after `every` steps (None: none) and at the end."""
+    """Whether what is done every `every` steps (None: never), and at the end, is due now."""
     return has_ended(state, total) or every is not None and state.step % every == 0
 
 
-def result_of(state: TrainingState, rows: int) -> TrainingResult:
-    """The result of a run on so many rows; gives the model the best weights, if they were kept."""
+def finish_run(state: TrainingState, rows: int) -> TrainingResult:
+    """Put the best weights back, if kept, and sum up the run."""
     if state.best_weights is not None:
         with torch.no_grad():
             for parameter, weights in zip(state.parameters, state.best_weights, strict=True):
@@ -236,7 +237,7 @@ def check_settings(
         if highest >= vocabulary:
             raise ValueError(f"token {highest} in {name}: the vocabulary has {vocabulary}; another tokenizer?")
         if isinstance(rows, Examples) and not rows.classifies:
-            refuse_shifted(rows)
+            check_labels(rows)
         elif not isinstance(rows, Examples) and rows.shape[1] < 2:
             raise ValueError(f"{name} of {rows.shape[1]} token: expected at least 2: the first is only read")
     if plan.chunked_loss and not chunked_loss_agrees(model):

@@ -61,11 +61,8 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
         needed = estimate_memory(
             name,
             options.strategy,
-            dtype=options.dtype,
-            batch_size=options.batch_size,
-            sequence_length=options.sequence_length,
+            **{key: getattr(options, key) for key in ("dtype", "batch_size", "sequence_length", "optimizer")},
             plan=plan,
-            optimizer=options.optimizer,
             evaluation=(windows_at_once(model.config.get_text_config().vocab_size, context), context),
             **options.strategy_option,
         )

@@ -104,8 +104,8 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             notes["doubts"] = "; ".join(doubts) or "none"
             written = write_card(folder, model_card(folder.resolve().name, report, settings, notes, before, after))
     figures = {"before": before, "after": after, "output": folder, "doubts": doubts, "expected": verdicts}
-    figures |= {"corpus": notes["documents"], "precision": precision}
-    figures |= {"seconds": result.seconds, "stopped_early": result.stopped_early}
+    figures |= {"corpus": notes["documents"], "precision": precision, "seconds": result.seconds}
+    figures["stopped_early"] = result.stopped_early
     card = "describes it" if written else "there was kept"
     lines = [
         str(notes["documents"]),

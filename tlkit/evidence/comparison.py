@@ -1,8 +1,6 @@
 """Strategies and seeds in one table, with a baseline and a control."""
 
 import math
-import os
-import shlex
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -32,11 +30,11 @@ class Comparison:
     """What a comparison has found."""
 
     table: pd.DataFrame  # a row for each strategy; `reason` says why the model's architecture does not allow one
-    runs: pd.DataFrame  # a row for each strategy and seed
+    runs: pd.DataFrame  # a row for the untouched model, and for each strategy and seed
     documents: pd.DataFrame  # nats and tokens of each strategy, seed and test document
     pairs: pd.DataFrame  # see `compare_pairs`
     attempts: pd.DataFrame  # of runs with fallback
-    failures: dict[str, str]  # tracebacks by what could not run
+    failures: dict[str, str]  # tracebacks or reasons, by what could not run
     provenance: dict[str, object]  # what the numbers depend on
 
 
@@ -80,8 +78,8 @@ def compare(
     strategies, impossible = allowed(asked, base.model.config, experiment.data.class_count)
     if settings.against in impossible:
         raise ValueError(f"against={settings.against!r}: {impossible[settings.against]}")
-    texts = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
-    kept = FinishedRuns(Path(output), experiment.settings, texts) if output is not None else None
+    digests = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
+    kept = FinishedRuns(Path(output), experiment.settings, digests) if output is not None else None
     finished = kept.read() if kept else {}
     with Job(shown=progress) as job, job.part("the model before any training") as part:
         before, scored = experiment.measure(base.model, "test", probe("cpu"), progress=part)
@@ -98,11 +96,11 @@ def compare(
     done = [untouched, *(outcome for outcome in outcomes.values() if "row" in outcome)]
     documents = _rows(done, "documents")
     pairs = compare_pairs(documents[~documents.strategy.isin([ZERO_SHOT, CONTROL])])
-    provenance = _provenance(experiment, rates, texts, done)
+    provenance = _provenance(experiment, rates, digests, done)
     rows = pd.DataFrame([run["row"] for run in done])
     table = summary(rows, pairs, rates, settings.against, impossible)
-    table["context"] = table.context.fillna(provenance["context"]).astype(int)  # what cannot be has none of its own
-    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against", "command"):
+    table["context"] = table.context.fillna(provenance["context"]).astype(int)  # none of the impossible
+    for column in ("corpus", "stride", "block_size", "batch_size", "precision", "device", "against"):
         table[column] = provenance[column]
     attempts = _rows(outcomes.values(), "attempts")
     return Comparison(table, rows, documents, pairs, attempts, failures, provenance)
@@ -211,15 +209,11 @@ def summary(
 
 
 def _provenance(
-    experiment: Experiment, rates: dict[str, LearningRate], texts: dict[str, str | None], done: list[dict]
+    experiment: Experiment, rates: dict[str, LearningRate], digests: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
     options, classes = experiment.options, experiment.data.class_count
-    own = {name: digest for name, digest in texts.items() if digest}
+    own = {name: digest for name, digest in digests.items() if digest}
     doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}
-    device = [f"TLKIT_DEVICE={os.environ['TLKIT_DEVICE']}"] if "TLKIT_DEVICE" in os.environ else []
-    strategies = ",".join(name for name in texts if name != CONTROL)
-    named = ["--model", experiment.model, "--profile", experiment.profile.name, "--strategies", strategies]
-    words = replace(options, corpus=experiment.data.used.name).options()
     return {
         **experiment.provenance,
         **experiment.notes,
@@ -229,6 +223,5 @@ def _provenance(
         **({} if classes is None else {"classes": classes}),
         **({"strategy_sha256": own} if own else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
-        "command": shlex.join([*device, "python", "-m", "tlkit", "compare", *named, *words]),
         **({"doubts": doubts} if doubts else {}),
     }

@@ -1,6 +1,6 @@
 """The settings of a comparison, which are options of the command line."""
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 from tlkit.options import option, same_option
@@ -50,14 +50,3 @@ class ComparisonSettings(DataSettings):
     )
     device_memory: str | None = option(None, "such as 48MB: a card of that size, played on the CPU")
     fallback: bool = option(False, "go on with less when memory runs out")
-
-    def options(self) -> list[str]:
-        """What differs from the defaults, as options of the command line."""
-        words = []
-        for setting in fields(self):
-            value, option = getattr(self, setting.name), f"--{setting.name.replace('_', '-')}"
-            if setting.name == "learning_rates":
-                words += [word for name, rate in value.items() for word in (option, f"{name}={rate}")]
-            elif value != setting.default:
-                words += [option] if value is True else [option, str(value)]
-        return words

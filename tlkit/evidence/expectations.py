@@ -128,8 +128,7 @@ def gradient_flow(report: StrategyReport, blocks: torch.Tensor) -> pd.DataFrame:
         blocks: token ids, shape (blocks, tokens).
 
     Returns:
-        A row for each tensor, with columns tensor, declared, trains, norm_1, norm_2 (of each step's gradient before
-        clipping, NaN where none arrived), moved_1, moved_2, and fault, which may be empty.
+        A row for each tensor. `norm_1` and `norm_2` are of the two gradients before clipping, NaN where none arrived.
     """
     # Weight decay would move what has no gradient.
     model, state = report.model, TrainingState(report.model, TrainingConfig(weight_decay=0.0), report.groups)

@@ -150,8 +150,7 @@ def load_experiment(model: str | None, profile: Profile, options: ComparisonSett
     task, base = data.task, load_model(model, classes=data.class_count)
     if hasattr(base.model, "peft_config"):
         raise ValueError(
-            f"{base.name} is an adapter: expected plain weights, such as load_model({base.name!r}, adapter='merge') "
-            f"returns, saved in a folder"
+            f"{base.name} is an adapter: expected a folder of plain weights, as load_model(…, adapter='merge') returns"
         )
     limit = longest_input(base.model) or math.inf
     row = options.block_size or min(task.row, limit)

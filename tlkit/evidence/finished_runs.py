@@ -21,7 +21,7 @@ class FinishedRuns:
 
     output: Path
     settings: dict[str, object]
-    texts: dict[str, str | None] = field(default_factory=dict)  # SHA-256 of strategies that are not tlkit's
+    digests: dict[str, str | None] = field(default_factory=dict)  # SHA-256 of strategies that are not tlkit's
 
     @property
     def folder(self) -> Path:
@@ -36,7 +36,7 @@ class FinishedRuns:
                 before, outcome = dict(content["settings"]), dict(content["outcome"])
             except (ValueError, KeyError, TypeError):
                 raise ValueError(f"{path} is damaged: remove it") from None
-            digest = self.texts.get(outcome.get("strategy"), before.get("strategy_sha256"))
+            digest = self.digests.get(outcome.get("strategy"), before.get("strategy_sha256"))
             here = self.settings | {"strategy_sha256": digest}
             if keys := [key for key in before | here if before.get(key) != here.get(key)]:
                 differences = [f"{key} was {before.get(key)} and is now {here.get(key)}" for key in keys]
@@ -60,7 +60,7 @@ class FinishedRuns:
         """Write the outcome of a run, unless it failed and is to be tried again."""
         if outcome.get("failure") or outcome.get("error"):
             return
-        digest = self.texts.get(outcome.get("strategy"))
+        digest = self.digests.get(outcome.get("strategy"))
         settings = self.settings | ({"strategy_sha256": digest} if digest else {})
         text = json.dumps({"settings": settings, "outcome": outcome}, indent=1)
         write_text_atomically(self.folder / f"{name}.json", text)

@@ -209,15 +209,12 @@ def run_trial(
     experiment: Experiment, strategy: str, config: TrainingConfig, progress: Job = SILENT
 ) -> dict[str, object]:
     """Train and score on validation texts; a run that diverges scores infinity, one that fails says why in `error`."""
-    scores = dict.fromkeys(("validation_perplexity", "general_perplexity", "training_loss"), math.inf)
-    error = None
+    scores, error = dict.fromkeys(("validation_perplexity", "general_perplexity"), math.inf), None
     try:
-        _, result, figures, _ = run_strategy(experiment, strategy, config, "validation", progress=progress)
-        last = float(result.history.loss.tail(max(1, len(result.history) // 10)).mean())
+        _, _, figures, _ = run_strategy(experiment, strategy, config, "validation", progress=progress)
         scores = {
             "validation_perplexity": figures.pop("perplexity"),
             "general_perplexity": figures.pop("general"),
-            "training_loss": last,
             **figures,
         }
     except FloatingPointError:

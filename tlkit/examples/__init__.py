@@ -67,7 +67,7 @@ def padding_token(tokenizer) -> int:
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
-def labels_in(batch: Batch) -> int:
+def count_labels(batch: Batch) -> int:
     """How many losses a batch has: one for each class, or token that counts and has others before it."""
     if not isinstance(batch, Examples):
         return batch[:, 1:].numel()
@@ -89,11 +89,13 @@ def inputs_of(examples: Examples) -> dict[str, torch.Tensor]:
     return {"input_ids": examples.tokens, **mask}
 
 
-def refuse_shifted(examples: Examples) -> None:
-    """Refuse labels that are not the token at their own place."""
+def check_labels(examples: Examples) -> None:
+    """Refuse labels that are not the token at their own place, and rows that have none."""
     wrong = ((examples.labels != IGNORED) & (examples.labels != examples.tokens)).any(1)
     if wrong.any():
         raise ValueError(
             f"row {int(wrong.nonzero()[0])} of the examples: a label is not the token at its own place; expected it, "
             f"not shifted, or {IGNORED} where nothing is learned"
         )
+    if (empty := (examples.labels[:, 1:] == IGNORED).all(1)).any():
+        raise ValueError(f"row {int(empty.nonzero()[0])} of the examples: nothing behind its first token is learned")

@@ -56,7 +56,7 @@ def catch_out_of_memory(action: Callable[[], T]) -> tuple[Failure | None, T | No
         _let_go(error)
     gc.collect()  # out here, where nothing refers to the error
     if torch.accelerator.is_available():
-        # Not `torch.accelerator.empty_cache`: up to torch 2.12 it fails on Apple devices (pytorch issue 186430).
+        # Up to torch 2.12 `torch.accelerator.empty_cache` fails on Apple devices (pytorch issue 186430).
         torch.get_device_module(torch.accelerator.current_accelerator()).empty_cache()
     return failure, None
 
@@ -87,10 +87,10 @@ def _failure_of(error: BaseException) -> Failure:
     return Failure(phase_of(error), size(f"allocated? {unit}"), size(f"of which {unit} is free"), message)
 
 
-def _smaller_micro_batch(plan: Plan, batch: int) -> Plan | None:
-    """The next divisor of the batch: all are of one size."""
-    now = plan.micro_batch_size or batch
-    smaller = [size for size in range(1, now) if batch % size == 0]
+def _smaller_micro_batch(plan: Plan, batch_size: int) -> Plan | None:
+    """With the next divisor of the batch size, so that all micro-batches are of one size."""
+    now = plan.micro_batch_size or batch_size
+    smaller = [size for size in range(1, now) if batch_size % size == 0]
     return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
 
 
@@ -116,12 +116,12 @@ class Rung(NamedTuple):
     note: str = ""
 
 
-def walk(plan: Plan, batch: int, names: Iterable[str], need: Callable[[Plan], int | None]) -> Iterator[Rung]:
+def walk(plan: Plan, batch_size: int, names: Iterable[str], need: Callable[[Plan], int | None]) -> Iterator[Rung]:
     """Yield a plan, then those below it on the ladder, unless they are known to save less than 1%."""
     size = need(plan)
     yield Rung("as planned", plan, size)
     for name in names:
-        while (lower := LADDER[name](plan, batch)) not in (None, plan):
+        while (lower := LADDER[name](plan, batch_size)) not in (None, plan):
             less = need(lower)
             if None not in (less, size) and less > 0.99 * size:
                 break
@@ -214,15 +214,14 @@ def train_with_fallback(
 ) -> tuple[training.TrainingResult, FallbackLog]:
     """Train as `train` does; what does not fit on the device is carried out with less memory.
 
-    An estimate picks the first rung of `LADDER` that should fit; without one, each is tried after a real failure. The
-    tokens of an optimizer step never change.
+    An estimate picks the first rung of `LADDER` that should fit; a step that runs out of memory all the same goes on
+    down from there. The tokens of an optimizer step never change.
 
     Args:
         model: changed in place; on the host to begin with.
         device: real or virtual, by default the best one here.
         plan: how to carry out the steps if there is room.
-        groups: as for `train`.
-        order: names of rungs to try in turn after real failures; nothing is estimated then.
+        order: rungs to try in turn after real failures, but those that the model cannot take; nothing is estimated.
         log: for what is tried, also where it fails; it is returned.
 
     Raises:
@@ -241,18 +240,18 @@ def train_with_fallback(
         first = _first_rung(model, rungs, batch, device, log)
         state, total = TrainingState(model, config, groups), training.total_steps(len(blocks), config)
         counts = not math.isnan(device.peak)
-        tries = steps_with_fallback(state, blocks, chain([first], rungs), device, log, progress)
-        with closing(tries):  # so that the log has the last try, also where an evaluation fails
-            for _ in training.recorded(tries, state, total, progress, count_memory=not counts):
+        steps = steps_with_fallback(state, blocks, chain([first], rungs), device, log)
+        with closing(steps):  # so that the log has the last try, also where an evaluation fails
+            for _ in training.recorded(steps, state, total, progress, count_memory=not counts):
                 if validation is not None and training.is_due(state, config.evaluate_every, total):
-                    training.note_score(_score(state, validation, device, log), state)
-        if counts:  # and begins anew after a failure
+                    training.note_score(_validation_loss(state, validation, device, log), state)
+        if counts:  # the last try's, which fits
             state.peak_memory = [attempt.peak for attempt in log.attempts if attempt.action == "training"][-1]
         if state.plan.train_on_host:
             failure, _ = catch_out_of_memory(lambda: move_weights(model, device.torch))
             if failure is not None:  # with some of its weights there
                 move_to_host(model)
-    return training.result_of(state, len(blocks)), log
+    return training.finish_run(state, len(blocks)), log
 
 
 def _first_rung(
@@ -293,14 +292,13 @@ def _refuse_small_host(state: TrainingState, batch: Batch, plan: Plan) -> None:
 
 
 def steps_with_fallback(
-    state: TrainingState, blocks: Batch, rungs: Iterator[Rung], device: AnyDevice, log: FallbackLog, progress: Job
+    state: TrainingState, blocks: Batch, rungs: Iterator[Rung], device: AnyDevice, log: FallbackLog
 ) -> Iterator[StepRecord]:
     """`training_steps`, going down the `rungs` while memory runs out."""
     for rung in rungs:
         if rung.plan.train_on_host:
             _refuse_small_host(state, blocks[: state.config.batch_size], rung.plan)
         state.apply_plan(rung.plan)
-        progress.go_on("" if rung.name == "as planned" else rung.name)
         steps = training.training_steps(state, blocks)
         first, seconds, failure = state.step, 0.0, None
         device.reset_peak()
@@ -322,17 +320,18 @@ def steps_with_fallback(
     raise MemoryError(f"no rung is left after {rung.name!r} at step {state.step + 1}: {failure.error}")
 
 
-def _score(state: TrainingState, validation: Batch, device: AnyDevice, log: FallbackLog) -> float:
-    """Nats per token, where the weights are."""
-    if state.plan.train_on_host:
+def _validation_loss(state: TrainingState, validation: Batch, device: AnyDevice, log: FallbackLog) -> float:
+    """Nats per label, where the weights are."""
+    plan = training.plan_of_scoring(state.plan, state.config)
+    if plan.train_on_host:
         with on_host():
-            return mean_loss(state.model, validation, state.plan)
-    rows = training.plan_of_scoring(state.plan, state.config).micro_batch_size
+            return mean_loss(state.model, validation, plan)
 
     def score(size: int) -> float:
-        return mean_loss(state.model, validation, replace(state.plan, micro_batch_size=size))
+        return mean_loss(state.model, validation, replace(plan, micro_batch_size=size))
 
-    return evaluate_with_fallback(score, state.model, batch_size=rows, device=device, log=log, name="validation")
+    how = {"batch_size": plan.micro_batch_size, "precision": plan.precision, "name": "validation"}
+    return evaluate_with_fallback(score, state.model, device=device, log=log, **how)
 
 
 def evaluate_with_fallback(
@@ -342,18 +341,19 @@ def evaluate_with_fallback(
     batch_size: int = 8,
     device: AnyDevice,
     log: FallbackLog | None = None,
+    precision: str = "fp32",
     name: str = "evaluation",
 ) -> T:
     """Call `action(batch_size)`, in smaller batches while memory runs out, at last on the host.
 
-    For what changes no weights, such as perplexity or generation. Afterwards the model is where it was.
+    For what changes no weights; afterwards the model is where it was. `precision` and `name` are for the log.
     """
     log = log if log is not None else FallbackLog()
     with device.counting():
         for size in [batch_size >> halvings for halvings in range(batch_size.bit_length())]:
             failure, result = catch_out_of_memory(lambda: action(size))  # noqa: B023 - called at once
             if failure is not None or size != batch_size:
-                log.add(name, device, Rung(f"batches of {size}", Plan()), failure)
+                log.add(name, device, Rung(f"batches of {size}", Plan(precision=precision)), failure)
             if failure is None:
                 return result
         if not device.has_host:
@@ -362,7 +362,7 @@ def evaluate_with_fallback(
         try:
             with on_host():
                 result = action(1)
-            log.add(name, device, Rung("on the host", Plan(train_on_host=True)))
+            log.add(name, device, Rung("on the host", Plan(precision=precision, train_on_host=True)))
             return result
         finally:
             move_weights(model, device.torch)

@@ -49,7 +49,7 @@ class StrategyReport:
 
 
 def describe(model: nn.Module, strategy: str = "as it is") -> StrategyReport:
-    """Count what is trainable now, per component; shared (tied) tensors are counted once."""
+    """Count what is trainable now, per component; tied tensors are counted once."""
     base = parts.base_model(model)
     owners, components, trainable = component_of(base), {}, set()
     for name, parameter in model.named_parameters():
@@ -99,10 +99,10 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in added)
         return describe(model, strategy)
-    if FAMILIES[strategy] in ("classic", "in time") and parts.in_four_bits(model):
+    if FAMILIES[strategy] == "weights" and parts.in_four_bits(model):
         raise ValueError(f"{strategy} trains weights that are here packed in 4 bits: choose lora or qlora")
     model.requires_grad_(False)
-    adapted, groups = _selected(model, strategy, options)
+    adapted, groups = _call_strategy(model, strategy, options)
     replaced = _replaced(adapted)
     for parameter in parts.class_head(adapted):  # it is new: every strategy trains it, or peft's copy of it
         parameter.requires_grad_(id(parameter) not in replaced)
@@ -136,7 +136,7 @@ def _refuse_another_adapter(model: nn.Module, added: frozenset[str], strategy: s
         raise ValueError(f"{strategy}: the adapter counts as trained with {made_by}: continue it so, without options")
 
 
-def _selected(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
+def _call_strategy(model: nn.Module, strategy: str, options: dict[str, object]) -> tuple[nn.Module, Groups]:
     """The model, or peft's wrapper around it, and its groups, as the function of a strategy returns them."""
     try:
         adapted = STRATEGIES[strategy](model, **options)

@@ -23,13 +23,13 @@ PEFT_NAMES = {
 }
 
 
-@strategy("full", family="classic")
+@strategy("full", family="weights")
 def full(model: nn.Module) -> nn.Module:
     """Every weight."""
     return model.requires_grad_(True)
 
 
-@strategy("freeze_lower", family="classic")
+@strategy("freeze_lower", family="weights")
 def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
     """The lower half of the blocks is frozen; with frozen embeddings it needs no backward pass."""
     blocks = find_blocks(model)
@@ -40,13 +40,13 @@ def freeze_lower(model: nn.Module, freeze_embeddings: bool = False) -> None:
         _freeze_embeddings(model)
 
 
-@strategy("freeze_embeddings", family="classic")
+@strategy("freeze_embeddings", family="weights")
 def freeze_embeddings(model: nn.Module) -> None:
     """Where the head is tied to the embedding, it is frozen with it."""
     _freeze_embeddings(model.requires_grad_(True))
 
 
-@strategy("last_layers", family="classic")
+@strategy("last_layers", family="weights")
 def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, train_head: bool = False) -> None:
     """The last blocks, by default with every norm, as in the published experiment."""
     layers = find_blocks(model)
@@ -65,7 +65,7 @@ def linear_probe(model: nn.Module) -> None:
         raise ValueError(f"{type(model).__name__} has no new head, which is all that it trains: classify with it")
 
 
-@strategy("bitfit", family="classic")
+@strategy("bitfit", family="weights")
 def bitfit(model: nn.Module) -> None:
     """Bias vectors only. Source: Ben Zaken et al. 2022, BitFit."""
     # Those of experts are parameters of their own, such as gate_up_proj_bias.
@@ -77,7 +77,7 @@ def bitfit(model: nn.Module) -> None:
 
 
 # Both schedules are of Howard and Ruder 2018, Universal Language Model Fine-tuning for Text Classification (ULMFiT).
-@strategy("gradual_unfreezing", family="in time")
+@strategy("gradual_unfreezing", family="weights")
 def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Groups]:
     """From the head down, in phases of equal length: the embedding, and a head that is tied to it, with the last."""
     levels = _levels(model.requires_grad_(True))
@@ -90,7 +90,7 @@ def gradual_unfreezing(model: nn.Module, phases: int = 4) -> tuple[nn.Module, Gr
     return model, groups
 
 
-@strategy("discriminative_rates", family="in time")
+@strategy("discriminative_rates", family="weights")
 def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Module, Groups]:
     """Everything, at rates that fall by a factor a block, to `lowest` times the run's in the embedding."""
     if not 0 < lowest < 1:

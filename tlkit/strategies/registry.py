@@ -35,7 +35,8 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
 
     Args:
         name: for the command line and for tables.
-        family: leave it out; it groups the strategies of this package.
+        family: of this package: "weights" of the model itself, "head" of a classifier, "peft" beside a base that may be
+            in bf16 or 4 bits. Leave it out.
         options: with their defaults, where the function's parameters do not say them.
     """
 
@@ -55,7 +56,7 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
 
 
 def strategies_named(names: Iterable[str]) -> list[str]:
-    """The strategies that names stand for, each once; "classic", "peft" and "all" stand for several."""
+    """The strategies that names stand for, each once; "classic" (`CLASSIC`), "peft" and "all" stand for several."""
     groups = {
         "classic": CLASSIC,
         "peft": [name for name, family in FAMILIES.items() if family == "peft"],

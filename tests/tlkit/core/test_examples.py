@@ -8,7 +8,7 @@ from interrupted import assert_goes_on_bit_for_bit
 from small_models import ARCHITECTURES, small_model
 from torch.nn import functional
 
-from tlkit.examples import IGNORED, Examples, labels_in
+from tlkit.examples import IGNORED, Examples, count_labels
 from tlkit.fitting.estimate import estimate_memory
 from tlkit.fitting.fallback import train_with_fallback
 from tlkit.memory import virtual_device
@@ -51,7 +51,7 @@ def test_masked_losses_are_those_of_plain_transformers(kind):
         )
         found = summed_loss(model, examples, Plan())
     assert found.item() == pytest.approx(expected.item(), rel=TOLERANCE)
-    assert labels_in(examples) == sum(len(text) - 2 for text in TEXTS)
+    assert count_labels(examples) == sum(len(text) - 2 for text in TEXTS)
 
 
 def test_the_chunked_loss_leaves_the_same_labels_out():
@@ -107,8 +107,12 @@ def test_the_estimate_is_that_of_the_examples():
     assert estimate == pytest.approx(counted, rel=0.03)  # what is counted has small tensors on top
 
 
-def test_shifted_labels_are_refused():
+def test_shifted_labels_and_rows_without_any_are_refused():
     examples = padded(TEXTS)
+    labels = examples.labels.clone()
+    labels[2, 1:] = IGNORED  # of the first token no loss is computed
+    with pytest.raises(ValueError, match="row 2 "):
+        train(adapted(), replace(examples, labels=labels), TrainingConfig(learning_rate=1e-3))
     labels = examples.labels.clone()
     labels[:, :-1], labels[:, -1] = examples.labels[:, 1:], IGNORED
     with pytest.raises(ValueError, match="row 0 of the examples: a label is not the token at its own place"):

@@ -49,14 +49,9 @@ def test_one_part_alone_says_nothing_in_a_log_until_it_is_long(capsys, clock):
         assert len(states(capsys)) == (seconds > 30)
 
 
-def test_silence_is_silent_and_another_way_is_said_at_once(capsys):
+def test_silence_is_silent(capsys):
     SILENT.step(1, 2, "nobody hears it")
-    SILENT.go_on("with less memory")
     for part in (False, SILENT):
         with reported(part, "training") as same:
             same.step(1, 2, "step 1 of 2")
     assert capsys.readouterr() == ("", "")
-    with reported(True, "training") as part:
-        for way in ("", "smaller micro-batch", "smaller micro-batch"):
-            part.go_on(way)
-    assert states(capsys) == ["training [? left], smaller micro-batch"]

@@ -227,6 +227,6 @@ def test_where_no_gradient_can_arrive_the_first_step_says_so(plan):
     before = copy.deepcopy(model.state_dict())
     with pytest.raises(NothingToTrain, match="the loss depends on no trainable tensor"):
         estimate_memory(model, batch_size=4, sequence_length=12, plan=plan)
-    with pytest.raises(NothingToTrain, match="nothing can be trained: the loss depends on no trainable tensor"):
+    with pytest.raises(NothingToTrain, match="the loss depends on no trainable tensor"):
         train(model, BLOCKS, TrainingConfig(batch_size=4), plan=plan)
     assert all(torch.equal(before[name], tensor) for name, tensor in model.state_dict().items())

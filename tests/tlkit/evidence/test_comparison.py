@@ -4,10 +4,9 @@ import hashlib
 import json
 import math
 import re
-import shlex
 import shutil
 import threading
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -290,30 +289,6 @@ def test_differences_are_those_of_the_pairs_in_the_direction_of_the_reference(wh
     ends = [bitfit.difference, bitfit.difference_low, bitfit.difference_high]
     assert ends == [-pair.difference, -pair.high, -pair.low]
     assert bitfit.difference_low < bitfit.difference < bitfit.difference_high
-
-
-def test_the_command_of_a_table_reproduces_it(tmp_path, capsys, small_model, profile):
-    """On a model whose name is a template, an option of two words and a comment, with every setting that can differ."""
-    chosen = ["--seeds", "1", "--block-size", "32", "--batch-size", "2", "--context", "48", "--stride", "24"]
-    chosen += [*RATES, "--corpus", "facts"]
-    command = ["compare", "--profile", "test", "--model", small_model, "--strategies", "bitfit,last_layers", *chosen]
-    assert main([*command, "--json", "--output", str(tmp_path / "first")]) == 0
-    first = json.loads(capsys.readouterr().out)
-    words = shlex.split(first[0]["command"])
-    assert words[:4] == ["python", "-m", "tlkit", "compare"] and small_model in words
-    assert main([*words[3:], "--json", "--output", str(tmp_path / "again")]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert [{key: of[key] for key in of if key not in TIMES} for of in again] == [
-        {key: of[key] for key in of if key not in TIMES} for of in first
-    ]
-
-
-def test_options_say_what_differs_from_the_defaults():
-    assert ComparisonSettings().options() == []
-    settings = ComparisonSettings(seeds=5, fallback=True, learning_rates={"full": 1e-4}, context=32)
-    options = ["--context", "32", "--seeds", "5", "--learning-rates", "full=0.0001", "--fallback"]
-    assert settings.options() == options
-    assert all(setting.metadata["help"] for setting in fields(ComparisonSettings))
 
 
 @pytest.mark.parametrize(

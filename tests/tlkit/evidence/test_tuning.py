@@ -75,7 +75,7 @@ def test_a_trial_never_sees_the_test_split_and_a_diverged_one_is_infinite(experi
         used.test  # noqa: B018 - the guard itself, seen to work
     diverged = run_trial(experiment, "full", TrainingConfig(1e30, epochs=3, batch_size=4))
     assert diverged["error"] is None
-    assert diverged["validation_perplexity"] == diverged["training_loss"] == math.inf
+    assert diverged["validation_perplexity"] == diverged["general_perplexity"] == math.inf
 
 
 def test_the_scores_of_a_trial_are_those_of_its_training(experiment):

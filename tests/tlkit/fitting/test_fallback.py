@@ -416,6 +416,10 @@ def test_memory_that_runs_out_in_a_validation_changes_nothing(strategy, failing,
         expected.validation.validation_loss.tolist(), rel=1e-6
     )
     assert sum(a.failed_in != "" for a in log.attempts if a.action == "validation") == len(failing)
+    calls.clear()
+    plan = Plan(precision="bf16")
+    log = train_with_fallback(model, BLOCKS, config, device=Failing(), plan=plan, order=(), validation=BLOCKS[:8])[1]
+    assert {attempt.precision for attempt in log.attempts} == {"bf16"}  # also of validations
 
 
 def test_validation_falls_back_and_the_peak_stays_below_the_budget():
