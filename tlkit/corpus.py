@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from tlkit.files import read_text
 from tlkit.settings import DATA
@@ -136,6 +137,16 @@ def token_stream(texts: Sequence[str], tokenizer) -> tuple[torch.Tensor, torch.T
     ids = [token for tokens in encoded for token in (*opening, *tokens)]
     owners = [number for number, tokens in enumerate(encoded) for _ in range(len(opening) + len(tokens))]
     return torch.tensor(ids, dtype=torch.long), torch.tensor(owners, dtype=torch.long)
+
+
+def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
+    """Rows of numbers as one tensor, filled up behind, shape (rows, longest)."""
+    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
+
+
+def padding_token(tokenizer) -> int:
+    """The tokenizer's own, else the end-of-text token."""
+    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def text_opening(tokenizer) -> list[int]:

@@ -8,9 +8,6 @@ CLASSIC = ("full", "freeze_lower", "freeze_embeddings", "last_layers", "lora", "
 ZERO_SHOT = "zero-shot"  # the model as it was loaded
 CONTROL = "random initialisation"  # full training of it from random weights: what pretraining is worth
 
-# The rest is the driver's context, library workspaces, the screen, and the allocator's rounding.
-CARD_SHARE = 0.85
-
 FORWARD, BACKWARD, UPDATE = PHASES = ("forward pass", "backward pass", "optimizer step")
 
 

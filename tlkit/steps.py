@@ -250,7 +250,7 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
     with torch.autocast(examples.tokens.device.type, torch.bfloat16, enabled=plan.precision == "bf16"):
         if examples.classifies:
             logits = model(**inputs_of(examples), use_cache=False).logits
-            return functional.cross_entropy(logits.float(), examples.labels, reduction="sum")
+            return _nats(logits, examples.labels)
         # The last token of a row is only a label.
         read, labels = examples.columns(-1), examples.labels[:, 1:].flatten()
         inputs = inputs_of(read)
@@ -258,29 +258,29 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
             logits = model(**inputs, use_cache=False).logits
             if logits.shape[1] > read.shape[1]:  # a learned prompt has some
                 logits = logits[:, -read.shape[1] :]  # only then: its backward pass copies all logits
-            return functional.cross_entropy(logits.flatten(0, 1).float(), labels, reduction="sum", ignore_index=IGNORED)
+            return _nats(logits.flatten(0, 1), labels)
         base = base_model(model)
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
         states = hidden.flatten(0, 1).to(head.weight.dtype)
-
-        def of_chunk(rows: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-            return functional.cross_entropy(head(rows).float(), targets, reduction="sum", ignore_index=IGNORED)
-
         chunks = zip(states.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
         if not torch.is_grad_enabled():
-            return sum(of_chunk(*chunk) for chunk in chunks)
-        return sum(_WithGradients.apply(of_chunk, *chunk, *head.parameters()) for chunk in chunks)
+            return sum(_nats(head(rows), targets) for rows, targets in chunks)
+        return sum(_LossWithGradients.apply(head, *chunk, *head.parameters()) for chunk in chunks)
 
 
-class _WithGradients(torch.autograd.Function):
-    """A loss whose gradients are computed beside it, so that logits are neither kept nor computed twice."""
+def _nats(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    return functional.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=IGNORED)
+
+
+class _LossWithGradients(torch.autograd.Function):
+    """Loss of a chunk; its gradients are computed beside it, so that logits are neither kept nor computed twice."""
 
     @staticmethod
-    def forward(ctx, loss_of, states, targets, *weights):
+    def forward(ctx, head, states, labels, *weights):
         states = states.detach().requires_grad_()
         with torch.enable_grad():
-            loss = loss_of(states, targets)
+            loss = _nats(head(states), labels)
         ctx.gradients = torch.autograd.grad(loss, [states, *(weight for weight in weights if weight.requires_grad)])
         return loss.detach()
 

@@ -56,7 +56,7 @@ def train(
     resume: bool = False,
     progress: bool | Job = False,
 ) -> TrainingResult:
-    """Train what is trainable in `model` on `blocks`.
+    """Train what is trainable in `model` on `blocks`; where memory runs out, `train_with_fallback` goes on and this ends.
 
     Args:
         model: with a strategy applied; changed in place. To resume: as before its first step.
@@ -69,7 +69,6 @@ def train(
 
     Raises:
         FloatingPointError: loss or gradient are not finite; the model is as the last good step left it.
-        RuntimeError: no memory is left, which `train_with_fallback` survives.
     """
     config, plan = config or TrainingConfig(), plan or Plan()
     check_settings(model, blocks, config, plan, validation)

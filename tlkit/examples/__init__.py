@@ -1,11 +1,9 @@
 """Examples, of which not every token counts: one text in each row."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.nn.utils.rnn import pad_sequence
 
 IGNORED = -100  # the label that torch's cross entropy leaves out
 
@@ -55,16 +53,6 @@ def as_examples(batch: Batch) -> Examples:
     if isinstance(batch, Examples):
         return batch
     return Examples(batch, batch, batch.new_ones((), dtype=torch.bool).expand_as(batch))
-
-
-def padded(rows: Sequence[Sequence[int]], fill: int) -> torch.Tensor:
-    """Rows of numbers as one tensor, filled up behind, shape (rows, longest)."""
-    return pad_sequence([torch.tensor(row) for row in rows], batch_first=True, padding_value=fill)
-
-
-def padding_token(tokenizer) -> int:
-    """The tokenizer's own, else the end-of-text token."""
-    return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
 
 
 def count_labels(batch: Batch) -> int:

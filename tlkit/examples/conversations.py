@@ -8,8 +8,17 @@ from pathlib import Path
 
 from jinja2 import TemplateError
 
-from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, refuse_special_tokens, refuse_unknown_keys
-from tlkit.examples import IGNORED, Examples, padded, padding_token
+from tlkit.corpus import (
+    SPLITS,
+    Corpus,
+    padded,
+    padding_token,
+    read_corpus,
+    read_rows,
+    refuse_special_tokens,
+    refuse_unknown_keys,
+)
+from tlkit.examples import IGNORED, Examples
 from tlkit.settings import DATA
 
 ROLES = ("system", "user", "assistant")

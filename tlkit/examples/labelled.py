@@ -7,8 +7,8 @@ from pathlib import Path
 
 import torch
 
-from tlkit.corpus import SPLITS, Corpus, read_corpus, read_rows, single_spaced
-from tlkit.examples import Examples, padded, padding_token
+from tlkit.corpus import SPLITS, Corpus, padded, padding_token, read_corpus, read_rows, single_spaced
+from tlkit.examples import Examples
 from tlkit.settings import DATA
 
 

@@ -27,8 +27,10 @@ from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 # What a process grows by beyond its tensors: 13 to 22 MiB on processors, in 56 configurations
-# (tests/benchmarks/memory_accuracy.csv). A card's driver takes more, see `CARD_SHARE`.
+# (tests/benchmarks/memory_accuracy.csv).
 PROCESS_OVERHEAD_BYTES = 20 * 2**20
+# The rest is the driver's context, library workspaces, the screen, and the allocator's rounding.
+CARD_SHARE = 0.85
 CATEGORIES = ("weights", "gradients", "optimizer state", "activations", "logits and loss", "temporary")
 
 

@@ -13,7 +13,7 @@ from safetensors import safe_open
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from tlkit.examples import padding_token
+from tlkit.corpus import padding_token
 from tlkit.models.parts import base_model, class_head, find_blocks, largest_change, logits_of, longest_input, rounding
 from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, with_bases
 from tlkit.models.saving import BASE, stored_classes, weights_sha256

@@ -4,11 +4,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tlkit.devices import Device, bf16_speed
-from tlkit.fitting.estimate import MemoryEstimate, estimate_memory
+from tlkit.fitting.estimate import CARD_SHARE, MemoryEstimate, estimate_memory
 from tlkit.fitting.fallback import walk
 from tlkit.memory import VirtualDevice, in_units
 from tlkit.models import architecture
-from tlkit.names import CARD_SHARE
 from tlkit.settings import Plan
 
 # Strategies and the precision of their weights, from the most thorough to the most frugal. Weights in bf16 lose small
