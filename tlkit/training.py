@@ -56,7 +56,7 @@ def train(
     resume: bool = False,
     progress: bool | Job = False,
 ) -> TrainingResult:
-    """Train what is trainable in `model` on `blocks`; where memory runs out, `train_with_fallback` goes on and this ends.
+    """Train what is trainable in `model` on `blocks`; where memory may run out, `train_with_fallback` does it.
 
     Args:
         model: with a strategy applied; changed in place. To resume: as before its first step.
