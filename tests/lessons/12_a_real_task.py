@@ -93,7 +93,7 @@ assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [29,
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
 again = AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir, dtype="float32")
-assert write(again, asked) == write(trainer.model, asked)
+assert write(again, asked[:8]) == write(trainer.model, asked[:8])
 assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat().st_size / 1e6) == 5
 
 # after: live
