@@ -26,8 +26,8 @@ OURS = re.compile(r"step-([0-9]{8}|[1-9][0-9]{8,})\.safetensors(\.part)?")
 class Checkpoints:
     """A folder of one run's checkpoints, safetensors; files with other names are never touched.
 
-    Tensors: those of `TrainingState.tensors`, of what is trained alone. Metadata: `run` (JSON: step, identity, records,
-    scores) and `sha256`.
+    Tensors: those of `TrainingState.tensors`, of what is trained. Metadata: `run` (JSON: step, identity,
+    records, scores) and `sha256`.
     """
 
     folder: Path

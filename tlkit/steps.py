@@ -25,10 +25,8 @@ LOSS_CHUNK_TOKENS = 256  # whose logits are there at a time
 class NothingToTrain(RuntimeError):
     """A step in which no gradient could arrive at any trainable tensor."""
 
-    def __init__(self) -> None:
-        super().__init__(
-            "the loss depends on no trainable tensor: the forward pass has to use some, and detach nothing above them"
-        )
+    def __str__(self) -> str:
+        return "the loss depends on no trainable tensor: the forward pass must use some, and detach nothing above them"
 
 
 @dataclass(frozen=True)
@@ -263,26 +261,33 @@ def summed_loss(model: nn.Module, batch: Batch, plan: Plan) -> torch.Tensor:
         head = base.get_output_embeddings()
         hidden = base.get_decoder()(**inputs, use_cache=False).last_hidden_state
         states = hidden.flatten(0, 1).to(head.weight.dtype)
+        if torch.is_grad_enabled():
+            return _LossInChunks.apply(head, states, labels, *head.parameters())
         chunks = zip(states.split(LOSS_CHUNK_TOKENS), labels.split(LOSS_CHUNK_TOKENS), strict=True)
-        if not torch.is_grad_enabled():
-            return sum(_nats(head(rows), targets) for rows, targets in chunks)
-        return sum(_LossWithGradients.apply(head, *chunk, *head.parameters()) for chunk in chunks)
+        return sum(_nats(head(rows), targets) for rows, targets in chunks)
 
 
 def _nats(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return functional.cross_entropy(logits.float(), labels, reduction="sum", ignore_index=IGNORED)
 
 
-class _LossWithGradients(torch.autograd.Function):
-    """Loss of a chunk; its gradients are computed beside it, so that logits are neither kept nor computed twice."""
+class _LossInChunks(torch.autograd.Function):
+    """The loss and its gradients, chunk by chunk: logits are neither kept nor computed twice."""
 
     @staticmethod
     def forward(ctx, head, states, labels, *weights):
-        states = states.detach().requires_grad_()
-        with torch.enable_grad():
-            loss = _nats(head(states), labels)
-        ctx.gradients = torch.autograd.grad(loss, [states, *(weight for weight in weights if weight.requires_grad)])
-        return loss.detach()
+        trained = [weight for weight in weights if weight.requires_grad]
+        ctx.gradients, loss = [*map(torch.zeros_like, (states, *trained))], 0.0
+        for begin in range(0, len(labels), LOSS_CHUNK_TOKENS):
+            chunk = slice(begin, begin + LOSS_CHUNK_TOKENS)
+            rows = states[chunk].detach().requires_grad_()
+            with torch.enable_grad():
+                part = _nats(head(rows), labels[chunk])
+            ctx.gradients[0][chunk], *of_weights = torch.autograd.grad(part, [rows, *trained])
+            for total, more in zip(ctx.gradients[1:], of_weights, strict=True):
+                total += more
+            loss += part.detach()
+        return loss
 
     @staticmethod
     def backward(ctx, upstream):

@@ -101,7 +101,7 @@ def recorded(
     steps: Iterator[StepRecord], state: TrainingState, total: int, progress: Job, *, count_memory: bool = True
 ) -> Iterator[StepRecord]:
     """Keep, show and hand on records; live tensors are counted in one step."""
-    # The first that finds the optimizer's state and trains all.
+    # The first step that finds moments and trains all groups.
     fullest = max(first_step(group["begins"], total) for group in state.groups)
     counted = min(max(state.step + 1, fullest + 2), total) if count_memory else None
     progress.step(state.step, total, f"step {state.step} of {total}")

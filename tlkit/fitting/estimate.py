@@ -20,9 +20,10 @@ from tlkit.memory import MemoryTrack, in_units, on_host
 from tlkit.models import meta_model
 from tlkit.models.parts import classifies, refuse_plan
 from tlkit.names import BACKWARD, FORWARD, UPDATE
+from tlkit.options import check
 from tlkit.quantization import tensors_of
 from tlkit.settings import Plan, TrainingConfig
-from tlkit.steps import OPTIMIZERS, NothingToTrain, TrainingState, accumulate_gradients
+from tlkit.steps import NothingToTrain, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -94,10 +95,9 @@ def estimate_memory(
     plan = plan or Plan()
     if dtype not in DTYPES:
         raise ValueError(f"dtype={dtype!r}: expected one of {', '.join(DTYPES)}")
-    if optimizer not in OPTIMIZERS:
-        raise ValueError(f"optimizer {optimizer!r} is unknown: expected one of {', '.join(OPTIMIZERS)}")
-    if batch_size < 1 or sequence_length < 2:
-        raise ValueError(f"{batch_size} blocks of {sequence_length} tokens: expected at least 1 of at least 2")
+    check(TrainingConfig(batch_size=batch_size, optimizer=optimizer))
+    if sequence_length < 2:
+        raise ValueError(f"{sequence_length} tokens: expected at least 2")
     if not isinstance(model, nn.Module):
         model = apply_strategy(meta_model(model, classes).to(DTYPES[dtype]), strategy, **options).model
     refuse_plan(model, plan)

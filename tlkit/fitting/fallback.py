@@ -94,7 +94,7 @@ def _smaller_micro_batch(plan: Plan, batch_size: int) -> Plan | None:
     return replace(plan, micro_batch_size=smaller[-1]) if smaller else None
 
 
-# From the cheapest to the dearest: each rung turns a plan into one that needs less, or into itself or None.
+# Cheapest first. A rung makes a plan need less; the same plan, or None: it has no more to give.
 LADDER: dict[str, Callable[[Plan, int], Plan | None]] = {
     "chunked loss": lambda plan, batch: replace(plan, chunked_loss=True),
     "smaller micro-batch": _smaller_micro_batch,
@@ -138,14 +138,14 @@ def descend(
 ) -> Iterator[Rung]:
     """Yield the rungs from `plan` downwards; without `order`, those that should need less.
 
-    Those on the device come twice: what saves nothing at first may save later on.
+    All but the last come twice: what saves nothing at first may save later on.
     """
     with on_host():
         unfit = {"chunked loss": not chunked_loss_agrees(model), "activation checkpointing": learns_prefix(model)}
     names, unknown = order, ""
     if order is None:
-        on_device = [name for name in LADDER if device.has_host or not name.endswith("on the host")]
-        names = 2 * [name for name in on_device if name != ON_HOST] + [ON_HOST] * device.has_host
+        possible = [name for name in LADDER if device.has_host or not name.endswith("on the host")]
+        names = 2 * [name for name in possible if name != ON_HOST] + [ON_HOST] * device.has_host
 
     def need(lower: Plan) -> int | None:
         nonlocal unknown

@@ -83,14 +83,6 @@ def trained_groups(model: nn.Module, groups: Sequence[ParameterGroup]) -> list[d
     return chosen
 
 
-def is_norm(module: nn.Module) -> bool:
-    """By class, never by the name that the module has in its parent."""
-    if any(module.children()):  # a part of it may be a norm
-        return False
-    kind = type(module).__name__  # such as MambaRMSNormGated
-    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or "RMSNorm" in kind or "LayerNorm" in kind
-
-
 def longest_input(model: nn.Module) -> int | None:
     """The most tokens that a model reads at once; None without a limit (ALiBi, recurrence)."""
     base = base_model(model)

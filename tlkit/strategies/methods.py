@@ -8,7 +8,7 @@ import peft
 import torch
 from torch import nn
 
-from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_bits, is_norm
+from tlkit.models.parts import ParameterGroup, classifies, find_blocks, in_four_bits
 from tlkit.quantization import four_bit_config, quantize_linear_layers
 from tlkit.strategies.registry import Groups, strategy
 
@@ -52,7 +52,7 @@ def last_layers(model: nn.Module, blocks: int = 2, train_norms: bool = True, tra
     layers = find_blocks(model)
     if not 1 <= blocks <= len(layers):
         raise ValueError(f"blocks={blocks}: expected 1 to {len(layers)} for this model")
-    norms = [module for module in model.modules() if is_norm(module)] if train_norms else []
+    norms = [module for module in model.modules() if _is_norm(module)] if train_norms else []
     head = [model.get_output_embeddings()] if train_head else []
     for module in (*layers[-blocks:], *norms, *head):
         module.requires_grad_(True)
@@ -98,6 +98,14 @@ def discriminative_rates(model: nn.Module, lowest: float = 0.1) -> tuple[nn.Modu
     levels = _levels(model.requires_grad_(True))
     steps = len(levels) - 1
     return model, [ParameterGroup(names, rate=lowest ** (level / steps)) for level, names in enumerate(levels)]
+
+
+def _is_norm(module: nn.Module) -> bool:
+    """By class, never by the name that the module has in its parent."""
+    if any(module.children()):  # a part of it may be a norm
+        return False
+    kind = type(module).__name__  # such as MambaRMSNormGated
+    return isinstance(module, nn.LayerNorm | nn.RMSNorm) or "RMSNorm" in kind or "LayerNorm" in kind
 
 
 def _freeze_embeddings(model: nn.Module) -> None:
@@ -223,5 +231,5 @@ def prompt_tuning(model: nn.Module, tokens: int = 16) -> nn.Module:
 @strategy("ln_tuning", "peft")
 def ln_tuning(model: nn.Module) -> nn.Module:
     """Copies of the norms. Source: Zhao et al. 2023, Tuning LayerNorm in Attention."""
-    norms = [name for name, module in model.named_modules() if is_norm(module)]
+    norms = [name for name, module in model.named_modules() if _is_norm(module)]
     return adapt(Method(peft.LNTuningConfig, {}, {"target_modules": norms}), model)

@@ -35,7 +35,7 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
 
     Args:
         name: for the command line and for tables.
-        family: of this package: "weights" of the model itself, "head" of a classifier, "peft" beside a base that may be
+        family: "weights" of the model itself, "head" of a classifier, "peft" beside a base that may be
             in bf16 or 4 bits. Leave it out.
         options: with their defaults, where the function's parameters do not say them.
     """

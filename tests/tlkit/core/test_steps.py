@@ -3,6 +3,7 @@
 import copy
 import math
 from contextlib import nullcontext
+from unittest.mock import patch
 
 import pytest
 import torch
@@ -82,11 +83,20 @@ def test_the_structure_says_whether_the_loss_can_be_computed_in_pieces(kind, set
 
 @pytest.mark.parametrize(("weights", "precision"), [(torch.bfloat16, "fp32"), (torch.float32, "bf16")])
 def test_the_loss_in_pieces_rounds_as_the_whole_one_does_in_bf16(weights, precision):
-    """Relative 1e-6: the same logits; sums in bf16 would be off by thousandths, products in fp32 by ten-thousandths."""
-    model = small("llama").to(weights)
+    """Relative 1e-6: the same logits; sums in bf16 would be off by thousandths, products in fp32 by ten-thousandths.
+
+    Gradients are rounded to 8 bits before they are added up.
+    """
+    model, logits = small("llama").to(weights), []
+    model.get_output_embeddings().register_forward_hook(lambda *_: logits.append(1))
     plans = [Plan(precision=precision, chunked_loss=chunked) for chunked in (False, True)]
-    whole, pieces = (summed_loss(model, BLOCKS, plan) for plan in plans)
+    with patch("tlkit.steps.LOSS_CHUNK_TOKENS", 10):
+        whole, pieces = (summed_loss(model, BLOCKS, plan) for plan in plans)
+        gradients = [torch.autograd.grad(loss, list(model.parameters())) for loss in (whole, pieces)]
     assert pieces.dtype == torch.float32 and pieces.item() == pytest.approx(whole.item(), rel=1e-6)
+    assert len(logits) == 1 + math.ceil(BLOCKS[:, 1:].numel() / 10), "the backward pass computes none again"
+    for one, other in zip(*gradients, strict=True):
+        assert (one - other).abs().max() <= 2**-6 * one.abs().max()
 
 
 def test_adapters_are_no_obstacle_unless_they_change_the_head():
@@ -163,7 +173,8 @@ def test_micro_batches_of_any_size_give_the_gradients_of_the_whole_batch(rows, t
     loss.backward()
     expected = [p.grad.clone() for p in MODEL.parameters()]
     MODEL.zero_grad()
-    losses = accumulate_gradients(MODEL, batch, Plan(micro_batch_size=micro, chunked_loss=chunked))
+    with patch("tlkit.steps.LOSS_CHUNK_TOKENS", 5):
+        losses = accumulate_gradients(MODEL, batch, Plan(micro_batch_size=micro, chunked_loss=chunked))
     assert len(losses) == math.ceil(rows / micro)
     assert sum(losses).item() == pytest.approx(loss.item(), rel=1e-5)
     for parameter, gradient in zip(MODEL.parameters(), expected, strict=True):
