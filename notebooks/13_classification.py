@@ -13,7 +13,7 @@
 # - turn the hidden states of a pretrained model into features of a text, and choose the pooling by cross-validation;
 # - compare a probe with a bag of words in scikit-learn, give an accuracy its interval, and test differences;
 # - measure with how few labels pretraining pays;
-# - train, save, load and use a classifier with transformers and peft.
+# - train, save and load a classifier with transformers and peft, and let one decide only if it is sure.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for hidden states, [lesson 5](05_lora.ipynb) for LoRA, and
 # [lesson 12](12_a_real_task.ipynb) for the Wilson interval.
@@ -23,7 +23,6 @@
 # %% slideshow={"slide_type": "subslide"}
 import tempfile
 
-import joblib
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -33,7 +32,8 @@ from scipy.stats import binomtest, t
 from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.model_selection import cross_val_predict, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch.nn.functional import cross_entropy
@@ -51,8 +51,7 @@ _ = tl.setup()
 # ## The task and its baseline
 #
 # The corpus has 631 passages, and `data/rust/classes.json` puts their 48 topics into nine classes. To keep the lesson
-# fast, we cut every passage after 40 words. The cell prints one such text. Its table shows how many passages each class
-# has, and how its first one begins.
+# fast, we cut every passage after 40 words. The cell prints one such text and the size of each class.
 
 # %%
 corpus = tl.load_labelled()
@@ -64,8 +63,6 @@ by_class = data.groupby("label").text.agg(["size", "first"])
 by_class.sort_values("size", ascending=False, kind="stable")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Look at `errors`: its first text begins with closures. You might have put it elsewhere, and so may a classifier.
-#
 # We set 200 passages aside for the test, in the same proportions of classes, and train on the other 431. The same 48
 # topics occur in both parts, as tomorrow's tickets are about today's topics. If you expect new topics, hold out whole
 # topics ([lesson 11](11_your_data.ipynb)). Settings are chosen by *cross-validation* on the 431: scikit-learn cuts them
@@ -129,8 +126,7 @@ tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 
 
 @torch.no_grad()
-def pooled(model, texts):
-    """Both poolings of all texts: one row of 192 numbers for each text."""
+def pooled(model, texts):  # both poolings: one row of 192 numbers for each text
     last, mean = [], []
     for start in range(0, len(texts), 16):
         part = list(texts[start : start + 16])
@@ -145,8 +141,8 @@ def pooled(model, texts):
 # The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read, now
 # with a $W$ of shape (9, 192). This is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives
 # each of the 192 features mean 0 and standard deviation 1, so that the penalty treats them alike. Scaled features are
-# larger than those of TF-IDF, so a smaller $C$ suits them. To see what pretraining is worth, we need two controls
-# without any block: the mean of the pretrained token vectors, and the mean of random ones.
+# larger than TF-IDF's, so $C$ is smaller. To see what pretraining is worth, we need two controls without any block
+# (only the final norm stays): the mean of the pretrained token vectors, and the mean of random ones.
 #
 # **Predict first.** Which reads the subject better, the last token or the mean? How far will random vectors come, and
 # will any of the four beat the 49.6% of the bag of words?
@@ -156,7 +152,7 @@ pretrained = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
 vectors = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
 torch.manual_seed(0)
 untrained = AutoModel.from_config(pretrained.config).eval()
-vectors.layers = untrained.layers = untrained.layers[:0]  # no blocks
+vectors.layers = untrained.layers = torch.nn.ModuleList()  # no blocks
 bodies = {"mean": pretrained, "token vectors": vectors, "random vectors": untrained}
 features = {"last token": pooled(pretrained, train.text)[0]}
 features |= {name: pooled(body, train.text)[1] for name, body in bodies.items()}
@@ -169,23 +165,23 @@ for name, x in features.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The mean reads the subject in 45.7% of the texts and the last token in only 27.4%. Random vectors reach 33.2%, twice
-# the floor (30 to 37% with other draws), because their mean is still a bag of words, squeezed into 192 numbers.
-# Pretrained vectors reach 39.0%, and the blocks add 6.7 points. So pretraining is worth about twelve points. But the
-# bag of words leads. **Why does the last token fail?** Probably because its state is made to predict one next token,
-# which depends more on the last few words than on the subject. We go on with the mean; with another model or task, try
-# both.
+# the floor, because their mean is still a bag of words, squeezed into 192 numbers. Twelve other draws gave 32 to 37%,
+# so against random vectors pretraining is worth 8 to 14 points. Pretrained vectors reach 39.0%, and the blocks add 6.7
+# points. But the real bag of words leads, without any pretraining.
+#
+# **Why does the last token fail?** Probably because its state is made to predict one next token, which depends more on
+# the last few words than on the subject. We go on with the mean; with another model or task, try both.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train, save and load
 #
-# transformers has a class for this task, `AutoModelForSequenceClassification`, which for our model returns a
-# `Qwen2ForSequenceClassification`. Its new head, called `score`, is a matrix $W$ of shape (9, 192) without a bias, and
-# it reads the last token that is not padding. This is the pooling that failed, so a subclass gives it the mean.
+# transformers has a class for this task, here `Qwen2ForSequenceClassification`. Its new head, `score`, is a matrix $W$
+# of shape (9, 192) without a bias, and reads the last token that is not padding. Our subclass reads the mean.
 
 
 # %%
 class MeanClassifier(Qwen2ForSequenceClassification):
-    accepts_loss_kwargs = False  # so Trainer divides our mean when it accumulates
+    accepts_loss_kwargs = False  # our loss is already the mean of its batch
 
     def forward(self, input_ids=None, attention_mask=None, labels=None, **more):
         hidden = self.model(input_ids, attention_mask, **more).last_hidden_state
@@ -195,21 +191,20 @@ class MeanClassifier(Qwen2ForSequenceClassification):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A random head would send meaningless gradients into the adapters in its first steps, and these can spoil the
-# pretrained features (Kumar et al., below). So fit the head first, then train both: a logistic regression without bias
-# has the same shape, (9, 192), and `fine_tuned` copies its weights. `id2label` names the classes.
+# A head that starts at random can spoil the pretrained features, as Kumar et al. (below) showed. So fit the head first,
+# then train both: a logistic regression without bias has its shape, (9, 192), and `fine_tuned` copies the weights.
 #
 # LoRA goes into the last of the eight blocks. With `task_type="SEQ_CLS"`, peft trains the head beside the adapters. The
 # seven blocks below are frozen, so we run them once and store what leaves them ([lesson 7](07_freezing.ipynb)). A step
-# then costs a fraction, and we can afford to try three learning rates by cross-validation, in three folds. Each run
-# fits its own head on the texts that it may see, and rate 0 leaves this head as it is. **Predict first.** How many
+# then costs about one eighth, and we can afford to try three learning rates by cross-validation, in three folds. Each
+# run fits its own head on the texts that it may see, and rate 0 leaves this head as it is. **Predict first.** How many
 # points will one epoch of training add?
 
 # %%
 names = sorted(train.label.unique())
 options = {"num_labels": 9, "id2label": dict(enumerate(names)), "dtype": torch.float32}
-first = make_pipeline(LogisticRegression(max_iter=1000, fit_intercept=False))
-first = searched(first, features["mean"], (0.001, 0.01, 0.1))
+head = make_pipeline(LogisticRegression(max_iter=1000, fit_intercept=False))
+head = searched(head, features["mean"], (0.01, 0.1, 1))
 
 batch = tokenizer(list(train.text), padding=True, return_tensors="pt")
 with torch.no_grad():
@@ -219,20 +214,20 @@ stored["labels"] = torch.tensor([names.index(label) for label in train.label])
 
 folder = tempfile.mkdtemp()
 settings = {"per_device_train_batch_size": 16, "num_train_epochs": 1, "seed": 0}
-settings |= {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
 settings |= {"use_cpu": True, "remove_unused_columns": False}
+quiet = {"save_strategy": "no", "report_to": "none", "disable_tqdm": True}
 adapters = {"r": 8, "lora_alpha": 16, "target_modules": r".*layers.*_proj"}
 
 
 def fine_tuned(chosen, rate):
     torch.manual_seed(0)
     model = MeanClassifier.from_pretrained(tl.BUNDLED, use_cache=False, **options)
-    fitted = clone(first).fit(features["mean"][chosen], train.label.iloc[chosen])
+    fitted = clone(head).fit(features["mean"][chosen], train.label.iloc[chosen])
     model.score.weight.data = torch.tensor(fitted[0].coef_, dtype=torch.float32)
-    model.model.layers = model.model.layers[-1:]
+    model.model.layers = model.model.layers[-1:]  # block 8 alone: it reads states[7]
     model = get_peft_model(model, LoraConfig(**adapters, task_type="SEQ_CLS"))
     examples = [{name: x[i] for name, x in stored.items()} for i in chosen]
-    arguments = TrainingArguments(folder, learning_rate=rate, **settings)
+    arguments = TrainingArguments(folder, learning_rate=rate, **settings, **quiet)
     trainer = Trainer(model, arguments, train_dataset=examples)
     trainer.remove_callback(PrinterCallback)
     trainer.train()
@@ -251,16 +246,12 @@ for rate in (0, 1e-3, 3e-3, 1e-2):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No rate gains more than a point over the fitted head, and a point is only four texts. So one epoch in one block adds
-# nothing that we can measure. Elsewhere it may add more: in a record of whole passages read by the last token
-# (`data/sweeps/tiny/classify/rates.csv`, one run each), LoRA has 39% (31 to 48) at its best rate, and a probe 29% (21
-# to 37). (These are [balanced accuracies](glossary.md#balanced-accuracy): the mean over the classes, which gives small
-# ones equal weight.)
+# nothing that we can measure. This training is short: more blocks, epochs or texts may gain more.
 #
 # Now train on all 431 texts at the best rate, merge the adapters, and put the trained block and head into a whole
 # model. Save it with its tokenizer in one folder, and load it as a user would. The first test text has ten tokens of
 # padding in its batch. Alone it has none and must get the same logits: if the pooling reads padding, this check fails.
-# Whoever loads the folder needs `MeanClassifier`, too: `pipeline("text-classification", model=folder)` would load a
-# `Qwen2ForSequenceClassification`, which our weights fit, but which reads the last token.
+# Whoever loads the folder needs `MeanClassifier`, too, because `pipeline` would read the last token.
 
 # %%
 top = fine_tuned(np.arange(len(train)), 1e-3).merge_and_unload()
@@ -284,8 +275,7 @@ torch.testing.assert_close(logits_of(test.text[:1])[0], logits[0], atol=1e-4, rt
 # ## Which differences are real?
 #
 # Everything is chosen, so now the test texts are scored, with [Wilson intervals](glossary.md#wilson-interval). *Before
-# training* is our classifier with its fitted head, before LoRA. *Mean* and *last token* are the two probes, which have
-# scaled features and a bias.
+# training* is the classifier with its fitted head. *Mean* and *last token* are the probes.
 
 
 # %%
@@ -298,19 +288,18 @@ truth = test.label.to_numpy()
 right = {"bag of words": words.predict(test.text) == truth}
 test_features = {}
 test_features["last token"], test_features["mean"] = pooled(pretrained, test.text)
-right["before training"] = first.predict(test_features["mean"]) == truth
+right["before training"] = head.predict(test_features["mean"]) == truth
 for name, x in test_features.items():
     right[name] = probes[name].predict(x) == truth
 for name, hits in right.items():
     print(f"{name}: {wilson(hits)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Some intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. A text that both
-# methods get right, or both get wrong, does not favour either. So look only at the texts that exactly one of the two
-# gets right. If both methods were equally good, each of these would be a fair coin toss. `binomtest` computes $p$, the
-# probability that fair coins give a split at least as uneven as ours ([McNemar's exact
-# test](glossary.md#mcnemars-test)). A small $p$ says that fair coins would rarely do this. We require $p < 0.05/3
-# \approx 0.017$, as we ask three questions ([Bonferroni's correction](glossary.md#bonferroni-correction)).
+# Some intervals overlap, but overlap is not a test, because all methods answered the *same* 200 texts. So look only at
+# the texts that exactly one of two methods gets right. If both were equally good, each of these would be a fair coin
+# toss. `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours ([McNemar's
+# exact test](glossary.md#mcnemars-test)). We require $p < 0.05/3 \approx 0.017$, as we ask three questions
+# ([Bonferroni's correction](glossary.md#bonferroni-correction)).
 
 # %% tags=["nbval-ignore-output"]
 right["trained"] = np.array(names)[logits.argmax(1)] == truth
@@ -324,8 +313,20 @@ for one, other in against.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only the last pair passes: the mean is 19.5 points ahead of the last token, and in cross-validation it was 18.3.
-# Training changed the verdict on two texts only, once for the better and once for the worse. The six points between bag
-# of words and probe may be chance, too; the next section has more texts.
+# Training made one more text right and one more wrong. The six points between bag of words and probe may be chance.
+#
+# One accuracy hides the weak classes. The *recall* of a class is the share of its texts that are named rightly, and the
+# mean of the recalls is the [balanced accuracy](glossary.md#balanced-accuracy), in which every class counts the same.
+
+# %%
+recalls = pd.DataFrame(right)[["bag of words", "mean"]].groupby(truth).mean()
+print(f"balanced accuracy: {recalls.mean().map('{:.1%}'.format).to_dict()}")
+recalls.assign(texts=test.label.value_counts()).round(2).sort_values("bag of words")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Both methods are poor at *smart pointers* and *unsafe code and macros*, which have few labels. Of the 14 texts on
+# smart pointers, each method puts nine into *ownership and borrowing* or *collections and text*. So label more of these
+# two next, or merge classes that the same person answers. But read the table roughly: 4 right of 14 means 12 to 55%.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
@@ -356,15 +357,13 @@ axes = scores.groupby("labels").mean().plot(marker="o", figsize=(8, 3.6), logx=T
 axes.set_xticks([32, 64, 128, 256], ["32", "64", "128", "256"])
 axes.set_xticks([], minor=True)
 axes.set(xlabel="labelled training texts", ylabel="test accuracy (%)", ylim=(0, 55))
-axes.set_title("The pretrained probe is ahead with 32 labels, but not with 128")
+axes.set_title("The pretrained mean is ahead with 32 labels, but not with 128")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# From random vectors to hidden states (`mean`), pretraining is worth 11 points, with 32 labels as with 256. To compare
-# with the bag of words, which uses no pretraining, subtract draw by draw, because both learned from the same texts. The
-# mean of the ten differences gets an interval of $t$ standard errors. Student's $t$ is 3.1 here and not 1.96, because
-# ten draws estimate the spread only roughly, and because we ask four questions. The ten test sets share most of their
-# texts, so for new texts the interval is wider, about ±4 points: trust a lead only if it is clear.
+# Compare probe and bag of words draw by draw, because both learned from the same texts. The interval is the mean
+# difference ± 3.1 standard errors. This factor, Student's $t$, is 3.1 and not 1.96, because we have only ten draws and
+# ask four questions. For other passages it is wider, about ±4 points by our estimate.
 
 # %%
 lead = (scores["mean"] - scores["bag of words"]).unstack()
@@ -375,50 +374,51 @@ pd.DataFrame({"lead": average, "from": average - half, "to": average + half}).ro
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 32 labels the pretrained probe is ahead by 6.1 points (2.7 to 9.5). With 128 nothing is left of its lead, and
-# with 256 the bag of words is ahead by 2.9, but the interval reaches zero. No other $C$ of our grid would take the bag
-# of words beyond 27% with 32 labels; the probe has 32%. **Why?** We counted the words of a new text that occur in no
-# labelled text, so that the bag of words cannot use them: about 38% with 32 labels, and 13% with 256. Token vectors
-# alone reach only 23% with 32 labels, so the lead comes from the blocks.
+# with 256 the bag of words is ahead by 2.9, but the interval reaches zero. Both used a $C$ chosen with 431 labels.
+# Chosen on the 32 labels alone, it gives the probe 30% and the bag of words 23%. The lead is then seven points, and
+# less sure (−1 to 15). **Why?** With 32 labels, about 38% of the words of a new text occur in no labelled text, so the
+# bag of words cannot use them; with 256 it is 13%. Token vectors alone reach 23%, so the blocks bring the lead.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## At work
+# ## Decide the sure ones
 #
-# Both classifiers answer a user, each with its probability. The bag of words is saved and loaded, too.
+# With 431 labels we keep the bag of words, which is no worse than the probe and costs almost nothing. At 55% it cannot
+# work alone. But it can decide a text if its largest probability reaches a *threshold*, and hand the others to a
+# person. Cross-validation shows what this is worth. **Predict first:** how many of the surest quarter are right?
 
-# %% tags=["nbval-ignore-output"]
-requests = ["A channel passes a value from one thread to another."]
-requests += ["The compiler says that my variable does not live long enough."]
-joblib.dump(words, f"{folder}/words.joblib")
-words = joblib.load(f"{folder}/words.joblib")
-sure, number = logits_of(requests).softmax(1).max(1)
-for i, text in enumerate(requests):
-    probability = words.predict_proba([text]).max()
-    print(f"{text}\n  bag of words: {words.predict([text])[0]} ({probability:.0%})")
-    print(f"  trained:      {kept.config.id2label[number[i].item()]} ({sure[i]:.0%})")
+# %%
+P = cross_val_predict(words, train.text, train.label, cv=folds, method="predict_proba")
+hits = words.classes_[P.argmax(1)] == train.label
+for threshold in (0, 0.4, 0.5, 0.6, 0.7, 0.8):
+    sure = P.max(1) >= threshold
+    print(f"from {threshold}: decides {sure.mean():.0%}, right {hits[sure].mean():.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Two sentences are a demonstration and not a test. They are also shorter than any training text, and in a user's words.
-# Lifetimes belong to *ownership and borrowing*, so the trained classifier makes one mistake.
-#
-# So for this task and 431 labels use the bag of words, which is no worse than the probe and costs almost nothing. (Open
-# its file only if you trust whoever made it, because loading it can run code.) With 32 labels the probe is better, but
-# at 32% it can only suggest a class to a person. A model that has read about Rust, as our tiny one has not, may change
-# this order, and so may an *encoder* such as [ModernBERT](https://arxiv.org/abs/2412.13663). First try the bag of
-# words, then a probe, then fine-tuning with a searched rate.
+# From 0.6 on it decides about a quarter and gets 65% of these right. We choose 0.6 and test it on texts that had no
+# part in the choice.
+
+# %%
+sure = words.predict_proba(test.text).max(1) >= 0.6
+print(f"decides {sure.mean():.1%}, right {wilson(right['bag of words'][sure])}")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It decides three eighths of the texts and gets 69% of these right, against 55% of all. If you need 90%, no threshold
+# in the table gives it, so label more texts. A larger model or an *encoder* such as
+# [ModernBERT](https://arxiv.org/abs/2412.13663) may do better. First try the bag of words, then a probe, then
+# fine-tuning.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation:
 #   here it was worth 18 points. One epoch of LoRA in one block added nothing that we could measure.
-# - Random token vectors are the control that shows what pretraining is worth, here 11 or 12 points. A bag of
-#   words, which costs a second, shows whether you need it: here with 32 labels, and not with 256.
+# - Random token vectors are the control that shows what pretraining is worth, here 8 to 14 points. A bag of words,
+#   which costs a second, shows whether you need it: here with 32 labels, and not with 256.
 # - Give an accuracy its Wilson interval, and compare two methods by the texts that only one of them gets right.
 #
 # ## Further reading
 #
 # - A. Kumar et al., [Fine-tuning can distort pretrained features](https://arxiv.org/abs/2202.10054), 2022.
-# - L. Tunstall et al., [Efficient few-shot learning without prompts](https://arxiv.org/abs/2209.11055), 2022.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
