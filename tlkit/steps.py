@@ -272,26 +272,26 @@ def _nats(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
 
 
 class _LossInChunks(torch.autograd.Function):
-    """The loss and its gradients, chunk by chunk: logits are neither kept nor computed twice."""
+    """Loss and gradients, chunk by chunk: logits are neither kept nor computed twice."""
 
     @staticmethod
     def forward(ctx, head, states, labels, *weights):
-        trained = [weight for weight in weights if weight.requires_grad]
-        ctx.gradients, loss = [*map(torch.zeros_like, (states, *trained))], 0.0
+        trained = [w for w in weights if w.requires_grad]
+        of_states, of_weights, loss = torch.empty_like(states), [], 0.0
         for begin in range(0, len(labels), LOSS_CHUNK_TOKENS):
             chunk = slice(begin, begin + LOSS_CHUNK_TOKENS)
             rows = states[chunk].detach().requires_grad_()
             with torch.enable_grad():
                 part = _nats(head(rows), labels[chunk])
-            ctx.gradients[0][chunk], *of_weights = torch.autograd.grad(part, [rows, *trained])
-            for total, more in zip(ctx.gradients[1:], of_weights, strict=True):
-                total += more
+            of_states[chunk], *more = torch.autograd.grad(part, [rows, *trained])
+            of_weights = [total.add_(new) for total, new in zip(of_weights, more, strict=True)] if begin else more
             loss += part.detach()
+        ctx.gradients = [of_states, *of_weights]
         return loss
 
     @staticmethod
     def backward(ctx, upstream):
-        gradients = (gradient.mul_(upstream) for gradient in vars(ctx).pop("gradients"))
+        gradients = (part.mul_(upstream) for part in vars(ctx).pop("gradients"))
         return None, next(gradients), None, *(next(gradients) if need else None for need in ctx.needs_input_grad[3:])
 
 
