@@ -4,9 +4,8 @@
 # *What does freezing a part of a model save?*
 #
 # To [freeze](glossary.md#freezing) a parameter means that it gets no gradient and the optimizer leaves it alone. In
-# PyTorch that is one line, `block.requires_grad_(False)`, so it looks like the cheapest way to fine-tune: freeze half
-# of the model and do half of the work. But freezing half of the blocks saves only 12%. In this lesson you find out why,
-# take a published recipe apart, and end with an answer to a plain question: what do I freeze?
+# PyTorch that takes one line, `block.requires_grad_(False)`, so freezing half of the blocks looks like an easy way to
+# halve the work. But it saves only 12% of the arithmetic.
 #
 # **You will be able to**
 #
@@ -16,11 +15,10 @@
 #
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb) and [LoRA](05_lora.ipynb).
 #
-# About 41 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings
-from time import process_time
 
 import numpy as np
 import pandas as pd
@@ -49,13 +47,13 @@ def new_model():
 # ## Three products in every layer
 #
 # Almost all arithmetic of a step is in matrix products. Take one linear layer with weights $W$ of shape (out, in). Its
-# input $X$ has one row for each of $T$ tokens. A training step computes three products for this layer. Two of them use
-# $G = \partial L / \partial Y$, the gradient of the loss that arrives from above, shaped like the output $Y$:
+# input $X$ has one row for each of $T$ tokens. A training step computes three products for this layer, and two of them
+# use $G = \partial L / \partial Y$, the gradient of the loss that arrives from above, shaped like the output $Y$:
 #
 # $$Y = X W^\top \qquad \frac{\partial L}{\partial X} = G\, W \qquad \frac{\partial L}{\partial W} = G^\top X$$
 #
-# The first is the forward pass, in which each row of $Y$ is $W$ times a row of $X$. The layer below needs the second,
-# and the optimizer needs the third. Autograd computes exactly these:
+# The first is the forward pass. The layer below needs the second, and the optimizer needs the third. Autograd computes
+# exactly these:
 
 # %%
 X = torch.randn(512, 192, requires_grad=True)  # 4 x 128 tokens, width 192
@@ -70,25 +68,14 @@ torch.testing.assert_close((G @ W, G.T @ X), (for_X, for_W), rtol=1e-4, atol=1e-
 # layer saves the second one if *nothing below it* is trained, because then nobody needs the gradient of its input.
 #
 # The bundled model has blocks 0 to 7. Below block 0 lies the token embedding, and the head above block 7 is
-# [tied](glossary.md#tied-head) to it: both are one table, so whoever freezes one freezes the other.
-#
-# | name | what is frozen |
-# | --- | --- |
-# | `freeze_lower` | blocks 0 to 3 |
-# | `upper_half` | blocks 0 to 3, and the embedding below them |
-# | `freeze_embeddings` | the embedding alone |
-# | `last_blocks` | all but blocks 6 and 7 |
-# | `last_layers` | the same, but all norms are trained |
-#
-# **Which products are left in the first two?**
+# [tied](glossary.md#tied-head) to it: both are one table, so whoever freezes one freezes the other. `freeze_lower`
+# freezes blocks 0 to 3, and `upper_half` also the embedding below them. **Which products are left in these two?**
 
 # %%
 models = {name: new_model() for name in ("full", "freeze_lower", "upper_half")}
-models["freeze_embeddings"] = new_model()
 models["freeze_lower"].model.layers[:4].requires_grad_(False)
 models["upper_half"].model.layers[:4].requires_grad_(False)
-for name in ("upper_half", "freeze_embeddings"):
-    models[name].model.embed_tokens.requires_grad_(False)
+models["upper_half"].model.embed_tokens.requires_grad_(False)
 products_chart(models, "A frozen block saves two products if nothing below is trained")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -99,12 +86,11 @@ products_chart(models, "A frozen block saves two products if nothing below is tr
 #
 # Apart from the linear layers, only attention costs much arithmetic. It multiplies queries by keys, and the result by
 # values. Each of these two products takes $2 T t d$ operations in a batch of sequences of $t$ tokens, where $d$ is the
-# width of all heads together. Attention has no weights of its own, so backpropagation needs two more products for each
-# of these two, one for each factor, or none if nothing below is trained.
+# width of all heads together. Backpropagation needs two more for each of them, one for each factor's gradient, or none
+# if nothing below is trained.
 #
 # The next function goes through the model from bottom to top and adds up the products that a step needs. `below` is
-# true if this layer or any under it is trained, that is, if the gradient has to come down to here. (This is right if a
-# block is frozen or has its norms trained, as here. In LoRA's lowest block it counts too many products.)
+# true if anything is trained up to here. (In LoRA's lowest block, whose norms are frozen, it counts too many products.)
 
 
 # %%
@@ -149,29 +135,18 @@ costs["% of full"] = 100 * costs.counted / costs.counted["full"]
 print(costs.round(1).to_string())
 course.claim("Formula and count agree", np.allclose(costs.formula, costs.counted))
 
-# %% tags=["nbval-ignore-output"]
-seconds = {name: [] for name in models}
-for name, model in 3 * list(models.items()):  # all take turns
-    begun = process_time()  # the processor's time for this process
-    model(input_ids=batch, labels=batch).loss.backward()
-    seconds[name].append(process_time() - begun)
-    model.zero_grad()
-fastest = pd.DataFrame(seconds).min()
-print((100 * fastest / fastest["full"]).round().to_string())
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Freezing half of the blocks leaves 88% of the arithmetic. Four of eight blocks lose one product of three, and the head
-# and attention cost as much as before. With the embedding frozen too, 67% is left, because backpropagation now stops
-# half way. Frozen alone, the embedding saves only the head's third product. The times, also in percent of `full`,
-# repeat this roughly: they are noisy, and include work outside the products.
+# Freezing half of the blocks leaves 88% of the arithmetic: four of eight blocks lose one product of three, and the head
+# and attention cost as much as before. With the embedding frozen too, 67% is left. The time of a step follows only
+# roughly, since norms and activation functions take time outside the products.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was in 29,865,088?
 #
-# The other way to freeze is to train only the top. In the experiment that [lesson 16](16_autopsy.ipynb) takes apart, a
-# report on Qwen2-0.5B counted 29,865,088 trainable parameters for its "adapter layers", which its program calls "last 2
-# layers + head". You can check such a number without weights, because on the *meta device* a model has names and
-# shapes, but no numbers. **Can the head be in it? And if you take two blocks away, what is left over?**
+# The other way to freeze is to train only the top. A published report on Qwen2-0.5B, which [lesson
+# 16](16_autopsy.ipynb) takes apart, counted 29,865,088 trainable parameters for the "last 2 layers + head" of its
+# program. You can check this number without weights, because on the *meta device* a model has names and shapes, but no
+# numbers. **Can the head be in it? And if you take two blocks away, what is left over?**
 
 # %%
 qwen = tl.meta_model("qwen2-0.5b")
@@ -185,11 +160,11 @@ course.claim("Two blocks and all norms: 29,865,088", sum(sizes) == 29_865_088)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The head has 136 million parameters, more than the whole number, so it was not trained: it is tied to the frozen
-# embedding. The rest is 45 vectors of 896: in each of the 22 other blocks a norm before attention and one before the
-# MLP, and the final norm. The program trained every parameter with "norm" in its name.
+# embedding. The rest is 45 vectors of 896: two norms in each of the 22 other blocks, and the final norm. The program
+# trained every parameter with "norm" in its name.
 #
 # Does a rest of 0.1% matter? We build both versions on the bundled model: `last_blocks` trains the last two blocks
-# only, and `last_layers` is the published recipe.
+# only, and `last_layers` trains all norms as well, like the report's program.
 
 
 # %%
@@ -208,71 +183,58 @@ products_chart(pair, "To reach a norm in block 0, the gradient passes everything
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation goes down to the lowest trained parameter, however small it is. So select modules, such as
-# `model.model.layers[-2:]`, and not text in names.
-#
-# Text in names has a second trap. To freeze blocks 0 to 11, that experiment's Rust program looked for `layers.0` to
-# `layers.11`. But `layers.1` is also in `layers.12` to `layers.19`, and `layers.2` in `layers.20` to `layers.23`, so it
-# froze all 24 blocks.
+# `model.model.layers[-2:]`, and not text in names, where `layers.1` is also found in `layers.10`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do I freeze?
 #
-# Now compare price and result of all six. `peak_mb` makes two steps of AdamW and keeps the largest sum of bytes in live
-# tensors. The perplexities come from a recorded comparison: each strategy was trained on 200 Rust passages with three
-# seeds, at the best rate of its own search, and scored on 40 test documents. (`upper_half` and `last_blocks` searched
-# in runs of 55 steps, the others of 17.) Before training the perplexity was 126, and `full` ended at 53.
+# Now compare price and result of all five. `peak_mb` makes two steps of AdamW and keeps the largest sum of bytes in
+# live tensors. The perplexities were recorded: each strategy was trained on 200 Rust passages with three seeds, at the
+# best rate of its own search, and scored on 40 test documents. (`upper_half` and `last_blocks` searched in runs of 55
+# steps, the others of 17.) Before training the perplexity was 126, and `full` ended at 53.
 #
-# We subtract losses document by document; `higher` turns the mean difference and its 95% interval into percent of
-# perplexity. **Which strategy would you take if a step should cost a third less?**
+# We subtract the losses of `full` document by document, and turn the mean difference and its 95% interval into percent
+# of perplexity. **Which strategy would you take if a step should cost a third less?**
 
 
 # %%
-def peak_mb(model, **inputs):
+def peak_mb(model):
     adamw = torch.optim.AdamW(model.parameters())  # it skips what has no gradient
     with tl.track_memory(model) as track:
         for _ in range(2):  # the first step makes AdamW's averages
-            model(**inputs, labels=batch).loss.backward()
+            model(input_ids=batch, labels=batch).loss.backward()
             adamw.step()
             adamw.zero_grad()
     return track.peak / 1e6
 
 
-def higher(one, other):
-    apart = losses[one] - losses[other]
-    half = 2.02 * apart.sem()  # Student's t for 40 documents
-    return 100 * np.expm1([apart.mean(), apart.mean() - half, apart.mean() + half])
-
-
+flops = pd.Series({name: counted_flops(model) for name, model in models.items()})
+table = pd.DataFrame({"FLOPs, %": 100 * flops / flops["full"]}).round().astype(int)
+table["peak MB"] = [round(peak_mb(model)) for model in models.values()]
 file = tl.DATA / "comparisons/tiny/freezing/documents.csv"
 losses = pd.read_csv(file, comment="#").eval("loss = nats / tokens")
 losses = losses.pivot_table("loss", "document", "strategy")  # the mean of the seeds
-flops = pd.Series({**costs.counted, **{n: counted_flops(m) for n, m in pair.items()}})
-table = pd.DataFrame({"FLOPs, %": (100 * flops / flops["full"]).round().astype(int)})
-table["peak MB"] = [round(peak_mb(m, input_ids=batch)) for m in models.values()]
-table[["perplexity, % above full", "from", "to"]] = [higher(n, "full") for n in models]
-for two in (("last_blocks", "last_layers"), ("last_layers", "upper_half")):
-    print("{} above {}: {:.1f}% ({:.1f} to {:.1f})".format(*two, *higher(*two)))
-table.round(1)
+apart = losses.sub(losses["full"], axis=0)
+mean, half = apart.mean(), 2.02 * apart.sem()  # Student's t for 40 documents
+above = {"perplexity, % above full": mean, "from": mean - half, "to": mean + half}
+table.join(100 * np.expm1(pd.DataFrame(above))).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every kind of freezing ends 7 to 16% above `full`, but keeps most of the improvement: 57 to 61, from 126. On general
-# text, where the model began at 36, `full` ends at 64, `freeze_lower` at 88, `upper_half` at 53 and `last_blocks` at
-# 48. With a frozen embedding the model forgets less, although it was trained at two to five times the rate of `full`.
+# Every kind of freezing ends 8 to 16% above `full`, but keeps most of the improvement, with 57 to 61. On general text,
+# where the model began at 36, `full` ends at 64, `freeze_lower` at 88, `upper_half` at 53 and `last_blocks` at 48. With
+# a frozen embedding the model forgets less, although it was trained at three to five times the rate of `full`.
 #
 # - **Freeze nothing** if the step fits and time allows.
 # - **To save a third, freeze from the bottom, embedding included.** `upper_half` needs 67% of the arithmetic and 63% of
-#   the memory, and ends 9% above `full`. `freeze_lower` ends about as high and saves only 12% of the arithmetic,
-#   because the embedding below is still trained.
+#   the memory, and ends 9% above `full`. `freeze_lower` ends about as high and saves only 12% of the arithmetic.
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 16%
-#   higher. `last_layers` ends lower (`last_blocks` is 4.0% above it, 2.7 to 5.3), by its norms or by its other rate.
-#   But its gradient has to reach block 0, and every block keeps activations: 76% of the arithmetic, 72% of the memory.
-#   For less you get `upper_half`, which ends no higher.
+#   above `full`. `last_layers` ends lower, by its norms or its other rate. But its gradient has to reach block 0, and
+#   every block keeps activations: 76% of the arithmetic, 72% of the memory. `upper_half` costs less and ends no higher.
 #
 # The way of counting holds for every model of this form, but the percentages depend on its shapes: here a fifth of the
 # parameters are in the head, in a model of 7 billion a few percent. The perplexities come from one small model and one
-# text, and their intervals cover only the documents, so do not rank the three strategies at 7 to 9%. LoRA on
-# all layers ended 19% above `full` ([lesson 5](05_lora.ipynb)), no better than any row here, for three quarters of the
-# arithmetic and 100 MB. Its advantage is a small file.
+# text, and their intervals cover only the documents, so do not rank the strategies at 8 and 9%. LoRA on all layers
+# ended 19% above `full` ([lesson 5](05_lora.ipynb)), for three quarters of the arithmetic and 100 MB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run the frozen part once
@@ -281,8 +243,8 @@ table.round(1)
 # same text the same hidden states leave this *frozen prefix* in every epoch. We can run it once and store its output. A
 # transformers model returns its hidden states on request, and accepts them as `inputs_embeds` in place of tokens.
 #
-# `train` is lesson 4's loop without schedule, clipping and `model.train()`. `data` holds the model's inputs by name.
-# One model computes all eight blocks; the other reads stored states and computes two. **Will their losses differ?**
+# `train` is lesson 4's loop without schedule, clipping and `model.train()`. One model computes all eight blocks; the
+# other reads stored states and computes two. **Will their losses differ?**
 
 
 # %%
@@ -315,12 +277,10 @@ before = new(input_ids=held_out, labels=held_out).loss
 new.model.layers = new.model.layers[:6] + top.model.layers  # the trained blocks
 after = new(input_ids=held_out, labels=held_out).loss
 print(f"perplexity of held-out text: {before.exp():.1f}, now {after.exp():.1f}")
-print(f"peak from the store: {peak_mb(top, inputs_embeds=stored[:4]):.0f} MB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# From the store a step of `last_blocks` takes 32% of the arithmetic of `full` instead of 53%. The head, forwards and
-# backwards, is more than a third of these 32%. Put back into a whole model, the trained blocks predict new text better
-# than before. (The 126 above is of other text, in longer rows.)
+# From the store a step of `last_blocks` takes 32% of the arithmetic of `full` instead of 53%. Put back into a whole
+# model, the trained blocks predict new text better than before. (The 126 above is of other text.)
 #
 # The store has a price: for Qwen2-0.5B in fp32 it takes 3.6 GB for a million tokens, and it pays from the second epoch
 # on. It is right only if the frozen part gets the same text in every epoch and has no dropout.
@@ -328,12 +288,11 @@ print(f"peak from the store: {peak_mb(top, inputs_embeds=stored[:4]):.0f} MB")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A trap in peft
 #
-# A frozen table has one more consequence. If you add a token to the vocabulary, you have to train its row of the
-# embedding, beside LoRA. A common option of peft is `modules_to_save`: it copies a whole layer and trains the copy
-# with the adapter.
+# LoRA freezes the embedding, so if you add a token to the vocabulary, its new row has to be trained beside the adapter.
+# A common option of peft is `modules_to_save`: it copies a whole layer and trains the copy with the adapter.
 #
-# Let a new end token replace the token after every full stop. After training on such text we count how often the model
-# predicts the end token after a full stop of held-out text, and elsewhere. We also measure its loss there, and let it
+# Let a new end token replace the token after every full stop. After training we count how often the model predicts the
+# end token after a full stop of held-out text, and elsewhere. We also measure the loss on this text, and let the model
 # go on from "would be rejected;". **What becomes of a tied head when the embedding is replaced by a copy?**
 
 # %%
@@ -371,7 +330,7 @@ course.claim("By default the new token is never the likeliest", max(default) == 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By default peft trains the copy at the bottom; the head keeps the old table. `resize_token_embeddings` starts the
 # new row near the mean of all others. Its logit is then near the mean of all logits, whatever the text, and so never
-# the largest. It can become the largest only if that row of the *head* is trained.
+# the largest, unless that row of the *head* is trained.
 #
 # The default run looks healthy, but the model never says the new token, so it never stops. peft warns that the layers
 # are tied, but not of this consequence. With `ensure_weight_tying=True` there is one table, and one rate for all rows:
@@ -383,15 +342,13 @@ course.claim("By default the new token is never the likeliest", max(default) == 
 # ## Key ideas
 #
 # - A step takes three products of $2NT$ operations a layer. A frozen layer saves the third, and any layer the second
-#   if nothing below it is trained. So freeze from the bottom, embedding included, and leave nothing trained below.
+#   if nothing below it is trained. So freeze from the bottom, embedding included.
 # - Count parameters before you believe a name: "last 2 layers + head" was two blocks and 45 other norms.
 # - A frozen prefix needs to run only once: store its output and train the rest on that.
 #
 # ## Further reading
 #
 # - J. Kaplan and others, [Scaling Laws for Neural Language Models](https://arxiv.org/abs/2001.08361), 2020: $6NT$.
-# - O. Press and L. Wolf, [Using the Output Embedding to Improve Language Models](https://arxiv.org/abs/1608.05859),
-#   2017: tied heads.
 # - Y. Liu and others, [AutoFreeze](https://arxiv.org/abs/2102.01386), 2021: freezing during training, with a store.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -418,10 +375,9 @@ course.quiz("quiz07")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 7.1.** Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm
-# trainable, freezes all else, and returns the model. It is given models in which everything is trainable, and must be
-# right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (`transformer.h`,
-# `transformer.ln_f`), so names of parameters do not help. `tl.find_blocks(model)` returns the blocks,
-# `model.get_decoder().children()` the modules around them, and a norm has "Norm" in `type(child).__name__`.
+# trainable, freezes all else, and returns the model. It must be right for a Llama (blocks in `model.layers`, final norm
+# `model.norm`) and for a GPT-2 (`transformer.h`, `transformer.ln_f`), so do not go by names. `tl.find_blocks(model)`
+# returns the blocks, and `model.get_decoder().children()` the modules around them.
 
 
 # %%
@@ -433,10 +389,10 @@ def train_last(model, blocks):
 course.check("ex07_1", train_last)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 7.2.** Estimate the saving before you have the model. It has `n` equal blocks with `N` weights in linear
-# layers, and a head of `H` weights. The last `k` blocks are trained, all else is frozen, and the output of the frozen
-# blocks is `stored` or not. Return the share of a full step's arithmetic that is left, without attention. For our model
-# (`n = 8`, `k = 2`, `N = 405_504`, `H = 786_432`) it is 0.53, and from the store 0.33 (0.32 with attention).
+# **Exercise 7.2.** Estimate the saving before you have the model. It has `n` equal blocks with `N` weights each in
+# linear layers, and a head of `H` weights. The last `k` blocks are trained, all else is frozen, and the output of the
+# frozen blocks is `stored` or not. Return the share of a full step's arithmetic that is left, without attention. For
+# our model (`n = 8`, `k = 2`, `N = 405_504`, `H = 786_432`) it is 0.53, and from the store 0.33.
 
 
 # %%

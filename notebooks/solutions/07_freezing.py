@@ -7,10 +7,9 @@ import tlkit as tl
 
 # %% [markdown]
 # Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable, freezes all
-# else, and returns the model. It is given models in which everything is trainable, and must be right for a Llama
-# (blocks in `model.layers`, final norm `model.norm`) and for a GPT-2 (`transformer.h`, `transformer.ln_f`), so names of
-# parameters do not help. `tl.find_blocks(model)` returns the blocks, `model.get_decoder().children()` the modules
-# around them, and a norm has "Norm" in `type(child).__name__`.
+# else, and returns the model. It must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for
+# a GPT-2 (`transformer.h`, `transformer.ln_f`), so do not go by names. `tl.find_blocks(model)` returns the blocks, and
+# `model.get_decoder().children()` the modules around them.
 
 
 # %%
@@ -29,10 +28,10 @@ def train_last(model, blocks):
 course.check("ex07_1", train_last)
 
 # %% [markdown]
-# Estimate the saving before you have the model. It has `n` equal blocks with `N` weights in linear layers, and a head
-# of `H` weights. The last `k` blocks are trained, all else is frozen, and the output of the frozen blocks is `stored`
-# or not. Return the share of a full step's arithmetic that is left, without attention. For our model (`n = 8`, `k = 2`,
-# `N = 405_504`, `H = 786_432`) it is 0.53, and from the store 0.33 (0.32 with attention).
+# Estimate the saving before you have the model. It has `n` equal blocks with `N` weights each in linear layers, and a
+# head of `H` weights. The last `k` blocks are trained, all else is frozen, and the output of the frozen blocks is
+# `stored` or not. Return the share of a full step's arithmetic that is left, without attention. For our model (`n = 8`,
+# `k = 2`, `N = 405_504`, `H = 786_432`) it is 0.53, and from the store 0.33.
 
 
 # %%
