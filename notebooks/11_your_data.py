@@ -3,9 +3,9 @@
 #
 # *How do the files that people have become batches that a model can learn from?*
 #
-# At work nobody hands you a clean data set. You get an export, a spreadsheet and a colleague's JSON file, and a mistake
-# in any of them is learned without an error message. In this lesson you take four such files all the way to padded
-# batches, plant the usual mistakes, and write the check that catches them.
+# At work you get an export, a spreadsheet and a colleague's JSON file, and a mistake in any of them is learned without
+# an error message. In this lesson you take four such files all the way to padded batches, plant the usual mistakes, and
+# write the check that catches them.
 #
 # **You will be able to**
 #
@@ -17,7 +17,7 @@
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) for tokens and the loss, [lesson
 # 4](04_full_fine_tuning.ipynb) for training, and a little pandas.
 #
-# About 36 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json
@@ -42,9 +42,8 @@ datasets.disable_progress_bars()
 # ## Look at the files
 #
 # We want a model that reads a bug report about a Rust package (a *crate*) and answers with four fields in JSON. Four
-# people have collected examples, each in a format of their own: a bug tracker's CSV, a chat log, a set of instructions
-# and an export with one JSON object a line. We read the CSV as text (`dtype=str`), because pandas likes to turn a
-# version such as 0.20 into the number 0.2.
+# people have collected examples: in a bug tracker's CSV, a chat log, a set of instructions and an export with one JSON
+# object a line. We read the CSV as text (`dtype=str`), because pandas may turn the version 0.20 into the number 0.2.
 
 # %%
 folder = tl.DATA / "messy"
@@ -57,12 +56,12 @@ for table in (chat, instructions, export):
 tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The chat log has the format that is called *ShareGPT* (`conversations` of `from` and `value`), and the instructions
-# have that of the *Alpaca* data set (`instruction`, `input`, `output`). Under different names, every row holds a
-# writer, a report and an answer, so we bring all of them into one table.
+# The chat log has the format *ShareGPT* (`conversations` of `from` and `value`), and the instructions have that of the
+# *Alpaca* data set (`instruction`, `input`, `output`). Under different names, every row holds a writer, a report and an
+# answer, so we bring all of them into one table.
 #
-# The answers differ in spacing too, so we parse each JSON answer and write it out again with `json.dumps`. The column
-# `key` holds the words of a report, however they are spaced, for the comparisons that follow.
+# The answers differ in spacing too, so we parse each one and write it out again with `json.dumps`. To compare reports,
+# the column `key` holds their words with single spaces between them.
 
 # %%
 fields = tracker[["crate", "version", "system", "kind"]]
@@ -78,16 +77,17 @@ tables = {
     "export": export[["source", "prompt", "completion"]],
 }
 columns = ["writer", "report", "answer"]  # the same three names everywhere
-tables = [table.set_axis(columns, axis=1).assign(file=f) for f, table in tables.items()]
-rows = pd.concat(tables, ignore_index=True).fillna("")
+renamed = [part.set_axis(columns, axis=1).assign(file=f) for f, part in tables.items()]
+rows = pd.concat(renamed, ignore_index=True).fillna("")
 rows["answer"] = [json.dumps(json.loads(a)) if a.strip() else "" for a in rows.answer]
 rows["key"] = rows.report.str.split().str.join(" ")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Clean, and count
 #
-# Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and rows that are
-# far too long. `without` drops the rows that a mask names, and notes how many. **Which kind will be the largest?**
+# Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and reports that
+# are far too long, because a whole batch is padded to its longest row. `without` drops the rows that a mask names, and
+# notes how many. **Which kind will be the largest?**
 
 
 # %%
@@ -107,19 +107,18 @@ clean = without(clean, length > 5 * length.median(), "far too long")
 pd.DataFrame(steps, columns=["step", "dropped", "left"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Copies are the largest kind. Seven of the ten were hidden by a line end of Windows, a double space or another
-# spacing of the JSON: without `key` and `json.dumps`, the table shows only three. So bring everything into one form.
+# Copies are the largest kind. Without `key` and `json.dumps` we would have found only three of the ten, because a line
+# end of Windows, a double space or another spacing of the JSON hid the others.
 #
 # Four reports had two answers, for example *crash* in one file and *slow* in another, so the model would learn to guess
-# between them. We drop both rows. At work, show them to whoever owns the rule behind the labels, and label them again.
+# between them. At work, show them to whoever owns the rule behind the labels, and label them again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Split by writer, not by row
 #
-# Some people sent the same report again, in another place and with a few more words. No two of these are equal, so they
-# survived the cleaning. To find them, we cut each report into its *n-grams*, here all groups of four consecutive words.
-# For each pair of reports, `similar` is the number of n-grams that they share, divided by the number in the shorter
-# report.
+# Some people sent the same report again with a few more words, so these pairs survived the cleaning. To find them, we
+# cut each report into its *n-grams*, here all groups of four consecutive words. For each pair of reports, `similar` is
+# the number of n-grams that they share, divided by the number in the shorter report.
 
 
 # %%
@@ -133,13 +132,12 @@ similar = np.array([[len(a & b) / min(len(a), len(b)) for b in sets] for a in se
 print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share over half of their n-grams")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two reports of such a pair are *near-duplicates*. If one of them is in training and the other in the test, the
-# model has already read the test, and as both have the same answer, it could be right from memory. This is
-# [leakage](glossary.md#leakage).
+# The two reports of such a pair are *near-duplicates*, and both have the same answer. If one is in training and the
+# other in the test, the model could be right from memory. This is [leakage](glossary.md#leakage).
 #
 # In scikit-learn, `ShuffleSplit` draws single rows for the test, and `GroupShuffleSplit` whole groups, here writers.
 # `leaking` counts the test rows that have a near-duplicate in training. **How many will leak if we draw 22 of the 88
-# rows, and how many if we draw two of the eight writers?**
+# rows, and how many with two of the eight writers?**
 
 
 # %%
@@ -148,28 +146,26 @@ def leaking(train_at, test_at):
 
 
 by_row = list(ShuffleSplit(200, test_size=22, random_state=0).split(clean))
-by_writer = GroupShuffleSplit(200, test_size=2, random_state=0)
-by_writer = list(by_writer.split(clean, groups=clean.writer))
+of_groups = GroupShuffleSplit(200, test_size=2, random_state=0)
+by_writer = list(of_groups.split(clean, groups=clean.writer))
 for name, draws in {"22 rows": by_row, "two writers": by_writer}.items():
     print(f"{name}: {np.mean([leaking(*one) for one in draws]):.1f} leak, mean of 200")
 train_at, test_at = by_writer[0]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By writer there are none, because here each person repeats only their own reports. In your data, people may copy each
-# other. So ask which rows belong together (those of one customer, one document, one day), keep each such group on one
-# side, and run these lines on your split. (In this file any threshold finds the same 24 pairs, as only words were added
-# to the repeated reports. In yours, look at pairs on both sides of it.)
+# By writer there are none, because here each person repeats only their own reports. In your data, ask which rows belong
+# together (those of one customer, one document, one day), and keep each such group on one side. Then run these lines on
+# your split, and look at pairs a little above and below the threshold.
 #
-# We keep the first draw by writer. Six pairs lie within its 21 test rows, which therefore hold only 15 different
-# reports; in a test that matters, keep one of each. Six of the 15 crates in its test are also in training, so a model
-# could know their names from there. If your next users write about other things, hold out the topic as well, as [lesson
-# 12](12_a_real_task.ipynb) does. Keep a third group for your decisions.
+# We keep the first draw by writer. Six of the 15 crates in its test are also in training, so a model could know their
+# names from there. If your next users write about other things, hold out the topic as well, as [lesson
+# 12](12_a_real_task.ipynb) does. Also keep a third group for your decisions, and in the test only one report of a pair.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
 #
 # Nearly all libraries take a conversation as a list of *messages*, each with a role and a content. Here the system
-# message says what the job is, the user's is the report, and the assistant's is the answer.
+# message is the task, the user's the report, and the assistant's the answer.
 
 # %%
 task = "Give crate, version, system and kind as JSON."
@@ -189,8 +185,8 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 # tokens: `<|im_start|>` opens each message, and the [end token](glossary.md#end-token) `<|im_end|>` closes it.
 # Generation stops when the model writes the end token.
 #
-# The next cell prints a whole example, and below it a *prompt*, which is the same conversation before the answer. With
-# `add_generation_prompt` the template opens the assistant's message, so that the model goes on with the answer.
+# In use, the model gets a *prompt*, which is the conversation before the answer. With `add_generation_prompt` the
+# template also opens the assistant's message, so that the model goes on with the answer.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -208,18 +204,17 @@ def as_text(messages, **options):
 
 
 print(as_text(clean.messages[1]))
-print("---\n" + as_text(clean.messages[1][:2], add_generation_prompt=True))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tokens and labels
 #
 # The model should learn to write the answer and to stop, but not to write bug reports. So it gets, beside the tokens, a
-# list of *labels* of the same length. A label is the token itself if the token is to be learned. Otherwise it is
-# $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do not
-# shift the labels, because the model does that itself.
+# list of *labels* of the same length. If a token is to be learned, its label is the token itself. Otherwise the label
+# is $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do
+# not shift the labels, because the model does that itself.
 #
-# `encode` tokenises prompt and answer separately. In use the model reads the prompt alone, so in training no token may
-# lie across the border. The template has written all special tokens, so the tokenizer adds none.
+# `encode` tokenises prompt and answer separately, because in use the model reads the prompt alone, and no token may lie
+# across the border. The template has written all special tokens, so the tokenizer adds none.
 
 
 # %%
@@ -237,14 +232,14 @@ examples = [encode(messages) for messages in clean.messages]
 token_view(**examples[1], tokenizer=tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Grey tokens are only read, light blue ones are learned, and the last of these must be the end token, which is dark.
+# Grey tokens are only read, and light blue ones are learned. After them comes the end token, which is dark and must be
+# learned, too.
 #
 # ## Batches
 #
 # A batch is a rectangle, but the examples differ in length. A [collator](glossary.md#collator) pads them at the right
 # end: the tokens with a padding token, the labels with $-100$. A third table, the [attention
-# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, so that no token attends to
-# padding.
+# mask](glossary.md#attention-mask), has a 1 for each real token and a 0 for padding, which no token may attend to.
 
 
 # %%
@@ -265,11 +260,11 @@ batch = collate(few)
 batch_picture(batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The colours are those above, and padding is white. Row 4 is the longest, so it has none.
+# Padding costs computing time, so put rows of similar length into one batch: `Trainer` does it with
+# `train_sampling_strategy="group_by_length"`.
 #
 # In transformers this collator is called `DataCollatorForSeq2Seq`. The one in the `SFTTrainer` of TRL, a library for
-# chat models, makes the same batch. (It always pads on the right, `DataCollatorForSeq2Seq` on the side that the
-# tokenizer says.)
+# chat models, makes the same batch.
 
 # %%
 for_seq2seq = DataCollatorForSeq2Seq(tokenizer)
@@ -277,38 +272,17 @@ theirs = for_seq2seq([dict(one) for one in few])  # copies, because it changes t
 torch.testing.assert_close(dict(theirs), batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# ## What padding costs
+# ## Four faults, and the check that finds them
 #
-# The model computes padding as if it were text and throws the result away. Our examples have 97 to 247 tokens. **How
-# much padding do batches of eight need if the examples come as they stand, and how much if they are sorted by length?**
-
-# %%
-by_length = sorted(examples, key=lambda one: len(one["input_ids"]))
-for name, given in {"as they stand": examples, "sorted by length": by_length}.items():
-    batches = [collate(given[at : at + 8]) for at in range(0, 88, 8)]
-    real = torch.cat([one["attention_mask"].flatten() for one in batches])
-    print(f"{name}: {1 - real.float().mean():.0%} padding")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Batches of similar length need little padding. In `Trainer` you get them by
-# `train_sampling_strategy="group_by_length"`, which groups at random, so that the batches still differ from epoch to
-# epoch. One extreme row costs more than all of this. The one that we dropped was a log of 20 times the usual length.
-# The seven others in its batch would get more padding than our whole data set has tokens.
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Five faults, and the check that finds them
-#
-# People often report these five faults:
+# People often report these faults:
 #
 # - **answer cut**: a limit on the length cuts long rows at the right end, where the answers are;
-# - **end token masked**: many tokenizers pad with the end token. A collator that hides all padding then hides the real
-#   end of each answer too (as transformers' `DataCollatorForLanguageModeling` does, unlike TRL's class of the same
-#   name);
-# - **template twice**: a text to which the template was already applied goes through it again;
-# - **prompt learned**: only the padding is masked, so the model learns to write bug reports too;
-# - **padding learned**: the labels are a copy of the padded tokens, prompt and all.
+# - **end token masked**: many tokenizers pad with the end token. A collator that masks all padding then masks the real
+#   end of each answer too (as transformers' `DataCollatorForLanguageModeling` does);
+# - **template twice**: a text that already went through the template goes through it again;
+# - **all learned**: the labels are a copy of the padded tokens, so the model learns to write bug reports and padding.
 #
-# None of them raises an error. `check_batch` names what is wrong with a batch. It knows our template: a conversation
+# None of them raises an error, so `check_batch` names what is wrong with a batch. It knows our template: a conversation
 # has three messages, each opened by `<|im_start|>`, and that token is never learned.
 
 # %%
@@ -328,8 +302,8 @@ def check_batch(batch):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now we plant the faults in the batch above. The limit is ten tokens below its longest row, so it cuts only that one.
-# **Which of the five lines will find which fault?**
+# We plant the faults in the batch above. The limit is ten tokens below its longest row, so it cuts only that one.
+# **Which of the five lines in `faults` will find which fault?**
 
 
 # %%
@@ -340,48 +314,46 @@ def end_masked(examples):
 
 
 twice = [[m[0], m[1] | {"content": as_text(m[1:2])}, m[2]] for m in clean.messages[:8]]
-real_text = batch["attention_mask"] == 1
 limit = batch["input_ids"].shape[1] - 10
 planted = {
     "nothing": batch,
     "answer cut": collate([{key: one[key][:limit] for key in one} for one in few]),
     "end token masked": end_masked(few),
     "template twice": collate([encode(messages) for messages in twice]),
-    "prompt learned": batch | {"labels": batch["input_ids"].where(real_text, -100)},
-    "padding learned": batch | {"labels": batch["input_ids"]},
+    "all learned": batch | {"labels": batch["input_ids"]},
 }
 noticed = {name: check_batch(one) for name, one in planted.items()}
 course.claim("Each planted fault is found", all(list(noticed.values())[1:]))
 pd.Series(noticed, name="what check_batch says").to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The line *no answer* found nothing: it is for a limit so low that no answer is left. The check cannot see a wrong
-# answer, or the template of another model.
+# The line *no answer* found nothing, because it is for a limit so low that no answer is left. The check cannot see a
+# wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
 #
-# For more rows than fit into memory, people use the library `datasets`: `load_from_disk` and `load_dataset` read rows
-# from disk when they are needed. Its `map` takes the function that you have written, and `select` your split
-# (`train_test_split` draws single rows, so it leaks). We save the tokenizer too, because without it the token ids mean
-# nothing.
+# For more rows than fit into memory, people use the library `datasets`, which reads rows from disk when they are
+# needed. Its `map` takes the function that you have written, and `select` your split (`train_test_split` draws single
+# rows, so it leaks). We save the tokenizer too, because without it the token ids mean nothing.
 
 # %%
 data = datasets.Dataset.from_pandas(clean[["writer", "messages"]])
 encoded = data.map(lambda row: encode(row["messages"]), remove_columns=["messages"])
 parts = {"train": encoded.select(train_at), "test": encoded.select(test_at)}
-ready, work = datasets.DatasetDict(parts), mkdtemp()
-ready.save_to_disk(work)
+work = mkdtemp()
+datasets.DatasetDict(parts).save_to_disk(work)
 tokenizer.save_pretrained(f"{work}/tokenizer")
-ready
+stored = datasets.load_from_disk(work)
+stored
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train on it
 #
-# We load the folder and train the tiny model twice: once with your collator, and once with the end token masked. To
-# save time, we take the 24 shortest rows and go through them twice. The model needs embeddings for the two new tokens,
-# which `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as
-# `data_collator`. **Will the loss tell you which run is the faulty one?**
+# We train the tiny model twice: once with your collator, and once with the end token masked. To save time, each run
+# goes twice through the 24 shortest rows. The model needs embeddings for the two new tokens, which
+# `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
+# **Will the loss tell you which run is the faulty one?**
 
 
 # %%
@@ -403,44 +375,37 @@ def fine_tune(rows, collator):
 
 
 # %% tags=["nbval-ignore-output"]
-stored = datasets.load_from_disk(work)["train"]
-short = stored.filter(lambda row: len(row["input_ids"]) < 150)
+short = stored["train"].filter(lambda row: len(row["input_ids"]) < 150)
 tuned, losses = fine_tune(short, collate)
 endless, its_losses = fine_tune(short, end_masked)
 print(f"last five losses: {np.mean(losses[-5:]):.2f}, {np.mean(its_losses[-5:]):.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both runs end at about the same loss. Now both models answer eight reports of the test. In generation the padding
-# belongs on the left, because the model continues each row at its right end. **How many of the answers will stop, and
-# how many of the 32 fields will be right?**
+# belongs on the left, because the model continues each row at its right end. **How many of the answers will stop?**
 
 # %% tags=["nbval-ignore-output"]
 asked = clean.iloc[test_at[:8]]
 prompts = [as_text(m[:2], add_generation_prompt=True) for m in asked.messages]
 padded = {"add_special_tokens": False, "padding": True, "padding_side": "left"}
 given = tokenizer(prompts, **padded, return_tensors="pt")
-answers = {}
+answers = {"label": list(asked.answer)}
 for name, model in {"your collator": tuned, "end token masked": endless}.items():
     out = model.generate(**given, max_new_tokens=72, do_sample=False, eos_token_id=end)
     out = out[:, given.input_ids.shape[1] :]
     print(f"{name}: {(out == end).any(1).sum()} of 8 answers stop")
     answers[name] = tokenizer.batch_decode(out, skip_special_tokens=True)
-for of_report in zip(asked.report[:2], asked.answer, *answers.values(), strict=False):
-    print("\n{}\nlabel: {}\nyour collator: {}\nend token masked: {}".format(*of_report))
-right = pd.Series(0, index=fields.columns)
-for text, label in zip(answers["your collator"], asked.answer, strict=True):
-    for field, value in json.loads(label).items():
-        right[field] += f'"{field}": {json.dumps(value)}' in text
-right.to_frame("right, of 8").T
+for name, texts in answers.items():
+    print(f"\n{name}, for the first two reports:", *texts[:2], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With your collator every answer stops. With the end token masked **no answer stops**, because training makes labels
-# more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show it, because it
-# leaves out exactly the tokens that are wrong.
+# more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault,
+# because it leaves out exactly the tokens that are missing.
 #
-# Hardly a field is right: the tiny model has learned the form, and gives nearly the same answer to every report.
-# [Lesson 12](12_a_real_task.ipynb) takes a larger one. At work, TRL's `SFTTrainer` builds the labels, and your rows
-# decide what it learns:
+# Hardly a field is right, because the tiny model has learned only the form, and gives nearly the same answer to every
+# report. [Lesson 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and
+# your rows decide what it learns:
 #
 # | a row holds | TRL learns | to set |
 # | --- | --- | --- |
@@ -453,7 +418,7 @@ right.to_frame("right, of 8").T
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Bring all files into one form, clean them with counts that add up, and split by what the rows have in common.
+# - Bring all files into one form, clean with counts that add up, and split by what the rows have in common.
 # - The template makes one text, labels of $-100$ keep the loss on the answer *and its end token*, and the collator pads
 #   each of the three tables with its own value.
 # - Faults in data raise no error and hardly show in the loss. Look at one example, and check a batch before you train.
@@ -481,16 +446,15 @@ import tlkit as tl
 #
 # - **a** The loss on validation text.
 # - **b** The number of rows after cleaning.
-# - **c** The last label of each row in a batch.
+# - **c** The last label of each row that is not -100.
 # - **d** The share of padding in the batches.
 
 # %%
 course.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 11.1.** A tool to take to your own data. `train` and `test` are lists of texts. Return the positions in
-# `test`, counted from 0, of all texts that share `n` consecutive words with any training text. Words are separated by
-# spaces, and capitals do not matter.
+# **Exercise 11.1.** `train` and `test` are lists of texts. Return the positions in `test`, counted from 0, of all texts
+# that share `n` consecutive words with any training text. Words are separated by spaces, and capitals do not matter.
 
 
 # %%

@@ -5,9 +5,8 @@
 import course
 
 # %% [markdown]
-# A tool to take to your own data. `train` and `test` are lists of texts. Return the positions in `test`, counted from
-# 0, of all texts that share `n` consecutive words with any training text. Words are separated by spaces, and capitals
-# do not matter.
+# `train` and `test` are lists of texts. Return the positions in `test`, counted from 0, of all texts that share `n`
+# consecutive words with any training text. Words are separated by spaces, and capitals do not matter.
 
 
 # %%

@@ -9,11 +9,9 @@ assert steps == [
     ("two answers", 8, 89),
     ("far too long", 1, 88),
 ]
-as_they_are = pd.concat(tables).fillna("")
+as_they_are = pd.concat(renamed).fillna("")
 as_they_are = as_they_are[as_they_are.answer.str.strip() != ""]
 assert as_they_are.duplicated(["report", "answer"]).sum() == 3
-log = rows.report[rows.report.str.len().idxmax()]
-assert 19.5 < len(log) / rows.report.str.len().median() < 20.5 or 19.5 < length.max() / length.median() < 20.5
 once = rows[rows.answer != ""].drop_duplicates(["key", "answer"])
 doubtful = once[once.duplicated("key", keep=False)]
 kinds = doubtful.answer.map(lambda answer: json.loads(answer)["kind"]).groupby(doubtful.key).agg(set)
@@ -38,18 +36,13 @@ assert all(one["labels"][-1] == end and one["labels"].count(end) == 1 for one in
 whole = [tokenizer(as_text(messages)).input_ids for messages in clean.messages]
 assert all(one["input_ids"] == tokens[: len(one["input_ids"])] for one, tokens in zip(examples, whole, strict=True))
 
-lengths = np.array([len(one["input_ids"]) for one in examples])
-assert (lengths.min(), lengths.max()) == (97, 247) and round(100 * (1 - real.float().mean().item())) == 4
-assert 7 * (len(tokenizer(log).input_ids) - lengths.max()) > lengths.sum()
-
-assert lengths[:8].argmax() == 4 and (lengths[:8] > limit).sum() == 1
+assert sum(len(one["input_ids"]) > limit for one in few) == 1
 of_trl = DataCollatorForLanguageModeling(pad_token_id=tokenizer.pad_token_id)(few)
 assert all(torch.equal(of_trl[key], batch[key]) for key in batch)
 
 assert noticed["answer cut"] == noticed["end token masked"] == ["no end token"]
-assert (noticed["template twice"], noticed["prompt learned"]) == (["not three messages"], ["prompt learned"])
-assert noticed["padding learned"] == ["prompt learned", "padding learned"]
-assert noticed["nothing"] == []
+assert (noticed["template twice"], noticed["nothing"]) == (["not three messages"], [])
+assert noticed["all learned"] == ["prompt learned", "padding learned"]
 assert check_batch(collate([{key: one[key][:80] for key in one} for one in few]))[0] == "no answer"
 try:
     marked = get_training_chat_template(tokenizer) is None
@@ -57,10 +50,9 @@ except ValueError:  # the template of the page has no {% generation %}
     marked = False
 assert not marked
 
-assert (ready["train"].num_rows, ready["test"].num_rows) == (67, 21)
-assert len(set(ready["test"]["writer"])) == 2 and not set(ready["test"]["writer"]) & set(ready["train"]["writer"])
-read_back = datasets.load_from_disk(work)["test"]
-assert read_back[0]["input_ids"][:3] == ready["test"][0]["input_ids"][:3]
+assert (stored["train"].num_rows, stored["test"].num_rows) == (67, 21)
+assert len(set(stored["test"]["writer"])) == 2 and not set(stored["test"]["writer"]) & set(stored["train"]["writer"])
+assert stored["test"][0]["input_ids"] == examples[test_at[0]]["input_ids"]
 loaded = AutoTokenizer.from_pretrained(f"{work}/tokenizer")
 assert loaded.eos_token_id == end and loaded.chat_template == tokenizer.chat_template
 
@@ -70,7 +62,7 @@ lengths = {name: [len(tokenizer(text).input_ids) for text in texts] for name, te
 assert max(lengths["your collator"]) < 60 < min(lengths["end token masked"])  # 72 where it does not stop
 form = r'{"crate": .*, "version": .*, "system": .*, "kind": "(.*)"}'
 kinds = pd.Series(answers["your collator"]).str.extract(form)[0]
-assert kinds.notna().sum() >= 7 and kinds.value_counts().iloc[0] >= 6 and right.sum() <= 5
-within = np.triu(similar[np.ix_(test_at, test_at)], 1)
-assert (within > 0.5).sum() == 6 and not set(train_at) & set(test_at)
-assert all((np.triu(similar, 1) > limit).sum() == 24 for limit in (0.1, 0.5, 0.98))
+assert kinds.notna().sum() >= 7 and kinds.value_counts().iloc[0] >= 6 and not set(train_at) & set(test_at)
+pairs = zip(answers["your collator"], map(json.loads, asked.answer), strict=True)
+right = [f'"{name}": {json.dumps(value)}' in text for text, label in pairs for name, value in label.items()]
+assert sum(right) <= 5 and len(right) == 32

@@ -79,7 +79,7 @@ QUIZ = Quiz(
     {
         "a": "The loss on validation text.",
         "b": "The number of rows after cleaning.",
-        "c": "The last label of each row in a batch.",
+        "c": "The last label of each row that is not -100.",
         "d": "The share of padding in the batches.",
     },
     {
