@@ -39,7 +39,7 @@
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 37 |
 # | **Part 4: Do the job** | | |
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 37 |
-# | [12 · A real task](12_a_real_task.ipynb) | When is fine-tuning worth it? | 42 |
+# | [12 · A real task](12_a_real_task.ipynb) | When is fine-tuning worth it? | 39 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 38 |
 # | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 40 |
 # | **Part 5: Know what is true** | | |

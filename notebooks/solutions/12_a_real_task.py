@@ -5,12 +5,11 @@
 import course
 
 # %% [markdown]
-# Before a form goes into a database, check it. `answer` is a dictionary with the four fields. Version and system are
-# copied from the report, so a value that does not stand there is wrong, and code can see it without a label. Return a
-# list with the names of the fields (`"version"`, `"system"`) whose value does not stand in `report`, letter by letter.
-# `null` needs no source. Beware of parts: `1.4` does *not* stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`,
-# but it does in "I use v1.4." at the end of a sentence. (Of the nine wrong values above this finds one, `Orcana`: the
-# others are null or do stand in the report, so a person is still needed.)
+# Version and system are copied from the report, so code can see without a label that a value is wrong if it does not
+# stand there. `answer` is a dictionary with the four fields. Return a list with the names of the fields (`"version"`,
+# `"system"`) whose value does not stand in `report`, letter by letter. `null` needs no source. Beware of parts: `1.4`
+# does *not* stand in a report that says `1.40.0`, `1.4.2` or `0.1.4`, but it does in "I use v1.4." at the end of a
+# sentence.
 
 # %%
 import re

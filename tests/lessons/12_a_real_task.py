@@ -24,10 +24,11 @@ assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 33
 stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "runs/runs.csv")
 assert (stored[[*FIELDS, "exact"]].to_numpy() == recorded[[*FIELDS, "exact"]].to_numpy()).all()
 assert (prompted.exact == 0).all() and round(100 * prompted.valid["shown 5"]) == 96 and prompted.valid["untouched"] == 0
+cost = recorded[recorded.device == "one core"].groupby("method").answer_seconds.mean()
 assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way in ("lora", "shown 3")] == [1.7, 3.7]
 assert round(runs[runs.method == "shown 3"].prompt_tokens.item()) == 414 and set(tuned.prompt_tokens.round()) == {122}
 percent = (100 * final.groupby("way")[MARKS].mean()).round()
-assert list(percent.exact) == [40, 36, 12, 44, 32, 32] and list(percent.kind[["full 72", "lora 288"]]) == [81, 83]
+assert list(percent.exact) == [40, 36, 12, 44, 32, 32]
 assert list(percent.loc["lora 72", FIELDS]) == [66, 70, 77, 72]
 
 # Methods and sizes; rates are those with the lowest validation loss, and none is at the end of what was tried.
@@ -37,10 +38,10 @@ for (method, steps), group in searched.groupby(["method", "steps"]):
     assert group.rate.min() < group.rate[best] < group.rate.max()
     assert (tuned[(tuned.method == method) & (tuned.steps == steps)].rate == group.rate[best]).all()
 assert (tuned.groupby(["method", "examples", "steps"]).run.nunique() == 3).all()
-general = final.groupby("way").general_perplexity.mean()
-assert [round(general[way]) for way in ("full 72", "lora 72", "qlora 72")] == [30, 41, 51]
-both = final.pivot_table("exact", "id", "way").astype(float)
-assert round(196 * (both["qlora 72"] - both["lora 72"]).sem()) == 7
+table = final.pivot_table("exact", "id", "way").astype(float)
+for one, steps, level in (("full", 72, True), ("qlora", 72, True), ("full", 288, True), ("last_layers", 72, False)):
+    more_right = table[f"{one} {steps}"] - table[f"lora {steps}"]
+    assert (abs(more_right.mean()) < 1.96 * more_right.sem()) == level
 assert list((100 * tuned[tuned.way == "lora 72"].groupby("examples").exact.mean()).round()) == [3, 12, 28, 32]
 
 # The errors, on validation reports; amounts in training.
@@ -77,18 +78,6 @@ right, by_rule, differ = filled(*written)
 shares = by_rule[:, 0].mean(), (right | differ).all(1).mean(), by_rule[:, :2].all(1).mean()
 assert [round(100 * share) for share in shares] == [86, 81, 73]
 LISTED -= more
-eight = """zip 2.1.3 writes the entries of an archive in reverse order. macOS 14.5, rustc 1.79.0.
-The guide of polars says that `scan_csv` reads gzip. It does not (0.40.0, Ubuntu 22.04), so please correct the text.
-rayon 1.10.0 eats 9 GB while it sorts a list of 300 MB. Windows 11, 16 cores.
-Nothing links after `cargo update`: undefined symbol in image 0.25.1, Alpine 3.20, rustc 1.80.
-tokio 1.38.0 never comes back from `block_on`, 1.37.0 does. Seen on Debian 12 and not on macOS 14."""
-wanted = """winit, 0.30.1, KDE neon 6, slow; rusqlite, 0.31.0, null, slow; notify, 6.1.1, Fedora 41, crash;\
- zip, 2.1.3, macOS 14.5, wrong result; polars, 0.40.0, Ubuntu 22.04, documentation; rayon, 1.10.0, Windows 11, slow;\
- image, 0.25.1, Alpine 3.20, compile error; tokio, 1.38.0, Debian 12, crash"""
-eight, wanted = news + eight.splitlines(), pd.DataFrame([w.split(", ") for w in wanted.split("; ")], columns=FIELDS)
-texts += write(trainer.model, [conversation(new, TUNED) for new in eight[3:]])
-right, by_rule, differ = filled(texts, eight, wanted)
-assert [part.sum() for part in (right, by_rule, differ, right | differ)] == [29, 27, 4, 30]
 
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
@@ -99,8 +88,10 @@ assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat(
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
 live = (100 * scores(map(parse, texts), some)).mean()
-assert live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 10 > right["yours"].exact
+assert len(some) == 12 and live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 6
+assert right["yours"].exact < 6
 
 # after: longer
 # What is loaded answers as recorded, but for rounding.
-assert (pd.Series(texts, some.index) == read.answer[some.index]).sum() >= 22 and right["longer"].exact >= 13
+assert (pd.Series(write(trainer.model, asked), some.index) == read.answer[some.index]).sum() >= 11
+assert list(both.exact) == [31, 52] and limits[0].high < limits[1].low
