@@ -6,7 +6,7 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Write the program that audits. It gets a report as a dictionary and returns the set of all complaints that apply. Five of the keys are those of `measure`; the other four stand in a report, or in your plan. Here is a new report (it is invented):
+# Write the program that audits a report, which is a dictionary, and returns the set of all complaints. Here is an invented report:
 #
 # ```python
 # {"vocabulary": 49_152, "first_loss": 3.2, "baseline": 27.1, "parameters": 134_515_008, "trained": 7_080_768,
@@ -15,13 +15,12 @@ import tlkit as tl
 # ```
 #
 # - `"loading"`: neither the first loss nor the logarithm of the baseline is more than one nat below $\ln$(vocabulary);
-# - `"evaluation"`: loading is fine, but the first loss and the logarithm of the baseline are more than one nat apart;
+# - `"evaluation"`: loading is fine, but these two are more than one nat apart;
 # - `"count"`: the parts do not add up to what was trained;
 # - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
-# - `"speed"`: faster than symptom 5 allows, where the gradient also reached block 0. That is 1.5 for the arithmetic,
-#   plus the ratio of the traffic, with 8 bytes for each parameter and 88 more for each trained one.
+# - `"speed"`: more than 1.5, which arithmetic can save at most, plus the ratio of the traffic of symptom 5.
 #
-# When it is right, try it on the four models above, and keep it with `measure` for your next `trainer.train()`:
+# Then try it on the four models above, and keep it for your next `trainer.train()`:
 #
 # ```python
 # plan = {"parts": [2_411_712], "tokens": 1_000, "seeds": 3, "speedup": 1.5}  # all but the lower half

@@ -13,7 +13,7 @@ assert size == 4096 < perplexity(built, held_out) < 1.1 * size and len(missing) 
 assert 2 < perplexity(untrained, held_out) / size < 3.2  # a factor of e on average
 assert round(math.log(151_936) + 1, 1) == round(math.log(387_789), 1) == 12.9
 
-assert (trained, total, len(left)) == (272_270_208, 630_167_424, 3)
+assert (sum(left.values()), done.num_parameters(), len(left)) == (272_270_208, 630_167_424, 3)
 assert not any("layers" in name for name in left)
 upper = [p.numel() for name, p in done.named_parameters() if "layers.22" in name or "layers.23" in name]
 assert len(upper) + 2 == 26 and sum(upper) + 896 + done.lm_head.weight.numel() == 165_960_320
@@ -57,14 +57,13 @@ with Traffic() as seen:
 assert round(seen.moved / 1e6) == 12
 last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
 assert last + 45 * 896 == 29_865_088 and round(254.28 / 17.72, 1) == 14.3
-overhead = 17.72 / 140 - traffic["adapter layers"] / 288e9
-assert 0.1 < overhead < 0.11 and expected.round(2).tolist() == [0.27, 0.23, 0.21, 0.13]
-assert [round(x, 1) for x in (step / expected)] == [6.8, 5.7, 3.9, 1]
+assert [round(x, 1) for x in limits.reported] == [14.3, 10.3, 6.5, 1]
+assert round(traffic["freeze lower layers"] / 288e9, 2) == 0.11 and round(115.89 / 140, 2) == 0.83
 assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
 assert round(math.log(254_801), 1) == 12.4
 assert 7.7 < math.log(254_801) - 4.6157 < 7.9 and (5 * 4.6157 - math.log(254_801)) / 4 < 2.7 < 3.0
-assert [round(ratio, 1) for ratio in most] == [1.5, 7.2]
+assert limits.loc["full"].round(1).tolist() == [1.5, 7.2, 8.7, 14.3]
 
 assert round(own["sound"]["first_loss"], 1) == 4.6 and 9.3 < math.log(own["shifted twice"]["baseline"]) < 9.5
 assert min(own["never loaded"]["first_loss"], math.log(own["never loaded"]["baseline"])) > math.log(size) - 0.2

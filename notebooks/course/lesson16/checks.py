@@ -60,7 +60,7 @@ def audits(answer: object) -> None:
         ("the Python report", {"evaluation", "count", "sample", "speed"},
          published | {"first_loss": 4.1105, "baseline": 254_801.06, "parts": [29_824_768, 136_134_656],
                       "trained": 29_865_088, "tokens": 32, "seeds": 1, "speedup": 14.3}),
-        ("the hybrid report", {"loading", "count", "sample"},
+        ("the Rust report", {"loading", "count", "sample"},
          published | {"parameters": 630_167_424, "first_loss": 12.55, "baseline": 387_788.94, "parts": [630_167_424],
                       "trained": 291, "tokens": 4, "seeds": 1, "speedup": 1.0}),
     ):  # fmt: skip
@@ -78,12 +78,11 @@ def audits(answer: object) -> None:
 
 QUIZ = Quiz(
     "quiz16",
-    "Symptom 5 ends with a hypothesis: three runs were slowed down because they did not fit the card.\n"
-    "Which experiment could show that it is false?",
+    "Symptom 5 ends with a hypothesis: three runs did not fit the card.\nWhich experiment could show that it is false?",
     {
         "a": "Run full fine-tuning and adapter layers again, on a card with 24 GB.",
         "b": "Run all four strategies again on the same card, with five seeds.",
-        "c": "Train all four ten times as long, on the same card.",
+        "c": "Train all four ten times as long.",
         "d": "Count the arithmetic once more, with norms and optimizer.",
     },
     {
