@@ -430,4 +430,5 @@ def audit(report):
 course.check("ex16_1", audit)
 
 # %% [markdown]
-# Previous: [15 · The comparison](15_comparison.ipynb) · Next: [17 · The leaderboard](17_leaderboard.ipynb)
+# Previous: [15 · The comparison](15_comparison.ipynb) ·
+# Next: [17 · The leaderboard](17_leaderboard.ipynb)
