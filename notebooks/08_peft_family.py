@@ -5,7 +5,7 @@
 #
 # Your LoRA from lesson 5 works. But the library peft offers dozens of other methods of [parameter-efficient
 # fine-tuning](glossary.md#peft), many published with a table in which they beat LoRA. Here you see how LoRA and eight
-# others work, run five, and see in recorded runs which of them end at another perplexity than LoRA.
+# others work, run five of them, and compare all in recorded runs.
 #
 # **You will be able to**
 #
@@ -13,9 +13,9 @@
 # - swap the method by one peft configuration, train, save and merge DoRA, and check two numbers before any training;
 # - decide by a paired difference whether a method differs from LoRA, and choose one for a job.
 #
-# **You need** [lesson 5](05_lora.ipynb) and [lesson 7](07_freezing.ipynb), which takes the backward pass apart.
+# **You need** [lesson 5](05_lora.ipynb) and [lesson 7](07_freezing.ipynb).
 #
-# About 34 minutes.
+# About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings
@@ -52,35 +52,34 @@ def new_model():
 # ## Nine methods on one page
 #
 # A linear layer computes $h = W x + b$ from an input $x$ of shape (in), with the weight matrix $W$ of shape (out, in)
-# and the *bias vector* $b$ of shape (out). Each panel shows what a method changes, in such a layer or in what attention
-# reads, and its equation. **Two of the nine can never be [merged](05_lora.ipynb) into the model. Which?**
+# and the *bias vector* $b$ of shape (out). Each panel shows what a method changes, and its equation. **Two of the nine
+# can never be [merged](05_lora.ipynb) into the model. Which?**
 
 # %%
 pictures.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# | method | trains | why it starts as the base model | merged |
-# | --- | --- | --- | --- |
-# | LoRA | $A$ of shape ($r$, in) and $B$ (out, $r$) | $B = 0$ | yes |
-# | DoRA | $A$, $B$, and the length $m$ (out) of each row | $m$ holds the row lengths of $W$, and $B = 0$ | yes |
-# | VeRA | $d$ ($r$) and $e$ (out); $A$ and $B$ stay random | $e = 0$ | yes |
-# | IA3 | factors for outputs of `q_proj` (Llama: `k_proj`) and `v_proj`, inputs of `down_proj` | $\ell = 1$ | yes |
-# | OFT | rotations $R$ of small groups of inputs (here 16) | $R$ is the identity | yes |
-# | BitFit | the biases $b$ | they were there before | nothing to merge |
-# | LN tuning | the scales $\gamma$ of the norms | they were there before | nothing to merge |
-# | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not | never |
-# | prefix tuning | keys and values before those of the text, in every block | it does not | never |
+# | method | trains | why it starts as the base model |
+# | --- | --- | --- |
+# | LoRA | $A$ of shape ($r$, in) and $B$ (out, $r$) | $B = 0$ |
+# | DoRA | $A$, $B$, and the length $m$ (out) of each row | $m$ holds the row lengths of $W$, and $B = 0$ |
+# | VeRA | $d$ ($r$) and $e$ (out); $A$ and $B$ stay random | $e = 0$ |
+# | IA3 | factors for outputs of `q_proj` (Llama: `k_proj`) and `v_proj`, inputs of `down_proj` | $\ell = 1$ |
+# | OFT | rotations $R$ of small groups of inputs (here 16) | $R$ is the identity |
+# | BitFit | the biases $b$ | they were there before |
+# | LN tuning | the scales $\gamma$ of the norms | they were there before |
+# | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not |
+# | prefix tuning | keys and values before those of the text, in every block | it does not |
 #
+# Prompt and prefix tuning can never be merged. The text attends to their vectors from the first step on, and they take
+# up context. The other seven cost nothing in use: BitFit and LN tuning have nothing to merge, and five can be merged.
 # DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns a row's direction and length
-# separately. IA3 multiplies the output of a layer (of `down_proj` the input) element by element ($\odot$) with its
-# factors $\ell$. The text attends to the vectors of prompt and prefix tuning from the first step on, and they take up
-# context. The other seven cost nothing in use, five of them once merged.
+# separately. IA3 multiplies element by element ($\odot$) with its factors $\ell$.
 #
 # Four more change one detail of LoRA. rsLoRA (`use_rslora=True`) replaces $\alpha / r$, which becomes small at a high
-# rank, by $\alpha / \sqrt r$. PiSSA (`init_lora_weights="pissa"`, in our record with $\alpha = r$, not $2r$) starts $A$
-# and $B$ from the singular vectors of $W$ (lesson 5) with the largest singular values, and subtracts their product from
-# $W$, so nothing changes at first. LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA keeps $A$ as drawn and
-# need not store its inputs.
+# rank, by $\alpha / \sqrt r$. PiSSA (`init_lora_weights="pissa"`, in our record with $\alpha = r$) starts $A$ and $B$
+# from the largest singular vectors of $W$ (lesson 5) and subtracts their product from $W$, so nothing changes at first.
+# LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA keeps $A$ as drawn, and need not store the inputs of $A$.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
@@ -119,9 +118,8 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method
 #
-# In peft most methods are one configuration, and the code around it stays. LoRA+ needs `create_loraplus_optimizer` from
-# `peft.optimizers`, and LoRA-FA `create_lorafa_optimizer`, which also corrects $B$'s gradient. (The record below used
-# LoRA-FA without this correction.) `fit` makes six steps of AdamW on whatever can be trained.
+# In peft most methods are one configuration. LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`. `fit` makes
+# six steps of AdamW on whatever can be trained.
 
 
 # %%
@@ -142,8 +140,8 @@ def perplexity(model):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `try_out` makes a row of a table: what is trained, what a step costs, the perplexity on validation text before and
-# after training, and the size of the saved adapter. Each rate is the best of a recorded search for that method. **LoRA
-# trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
+# after training, and the size of the saved adapter. Each rate is the best of a recorded search. **LoRA trains 72 times
+# as many parameters as BitFit. How much more arithmetic does it need?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -175,14 +173,14 @@ live = pd.DataFrame(rows, index=columns).T
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# All four learn. LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are
-# small. DoRA is LoRA with one more argument, and ends about where LoRA does.
+# LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are small. DoRA ends
+# about where LoRA does.
 #
 # DoRA's 14,336 extra parameters are the row lengths $m$. For the gradient of $m$ every layer has to keep two more
 # outputs, $W x$ and $B A x$. With the 512 tokens of a step these are 2 · 14,336 · 512 · 4 bytes = 59 MB. The record
-# agrees: DoRA takes 159 MB, against LoRA's 100 and even full fine-tuning's 136. (The others take 82 to 119.) On
-# SmolLM2-135M DoRA takes 43% more than LoRA. In every step it also builds $W + \frac{\alpha}{r} B A$ and measures its
-# rows, which torch's count of matrix products leaves out. Merging, as in lesson 5, removes all of that cost:
+# agrees: DoRA takes 159 MB, against LoRA's 100 and even full fine-tuning's 136. (The others take 82 to 119.) In every
+# step it also builds $W + \frac{\alpha}{r} B A$ and measures its rows, which torch's count leaves out. Merging removes
+# all of that cost:
 
 # %%
 merged = PeftModel.from_pretrained(new_model(), f"{folder}/DoRA").merge_and_unload()
@@ -194,10 +192,10 @@ course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", sam
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two numbers to check before training
 #
-# Does a configuration do what you meant? The number of trained parameters must be the one that you expect, and the
-# untrained perplexity the base model's, unless the method starts elsewhere. The next configuration is LoRA's, but names
-# no layers. **In how many of the 56 linear layers will peft put an adapter?** Beside it stand VeRA and LoRA of rank 1,
-# all three at the best of three rates for these six steps.
+# The number of trained parameters must be the one that you expect, and the untrained perplexity the base model's,
+# unless the method starts elsewhere. The next configuration is LoRA's, but names no layers. **In how many of the 56
+# linear layers will peft put an adapter?** Beside it stand VeRA and LoRA of rank 1, all three at the best of three
+# rates.
 
 # %% tags=["nbval-ignore-output"]
 warnings.filterwarnings("ignore", "Specified to not save")  # VeRA's random matrices
@@ -209,32 +207,27 @@ try_out("LoRA, rank 1", rank_1, 0.02)
 pd.DataFrame(rows, index=columns).T[4:].round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter, with 43,008
-# parameters. There is no warning, so two people who both report "LoRA, $r = 8$" may have trained different things. (LN
-# tuning's default, too, leaves out 9 of our 17 norms. The record below trained all.)
+# For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter. There is no warning,
+# so two people who both report "LoRA, $r = 8$" may have trained different things.
 #
-# With `save_projection=False` VeRA saves only its vectors and a seed: 128 kB, not LoRA's 899. (By default it also saves
-# $A$ and $B$: 1,177.) But at its default rank, 256, they are larger than our narrow $W$, so a step needs 175% of full
-# fine-tuning's FLOPs. In an 8B Llama it is 73%. LoRA of rank 1 needs 70% for as small a file, and ends no worse.
+# With `save_projection=False` VeRA saves only its vectors and a seed: 128 kB, not LoRA's 899. But at its default rank,
+# 256, $A$ and $B$ are larger than our narrow $W$, so a step needs 175% of full fine-tuning's FLOPs. (In an 8B Llama it
+# is 73%.) LoRA of rank 1 needs 70% for as small a file, and ends no worse.
 #
 # The second check is the untrained perplexity. **Does it matter where a prefix starts?**
 
 # %%
-vectors = causal | {"num_virtual_tokens": 16}
-starts = {
-    "prefix, peft's default": PrefixTuningConfig(**vectors),
-    "prefix, zeros": PrefixTuningConfig(init_weights="zero", **vectors),
-}
-for name, config in starts.items():
+starts = {"peft's default": {}, "zeros": {"init_weights": "zero"}}
+for name, options in starts.items():
     torch.manual_seed(0)
+    config = PrefixTuningConfig(num_virtual_tokens=16, **options, **causal)
     start = perplexity(get_peft_model(new_model(), config))
-    print(f"{name}: {start:.0f}, base model: {before:.0f}")
+    print(f"prefix, {name}: {start:.0f}, base model: {before:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the
-# perplexity rises to 190. Zeros are no guarantee either, because a key of zeros has score 0, which softmax still turns
-# into attention. Our model loses nothing, but SmolLM2 begins about 40% worse. The record used zeros for prefixes, and
-# embeddings of random tokens for prompts (`prompt_tuning_init="SAMPLE_VOCAB"`).
+# perplexity rises to 190. Zeros, which the record used, are safer but no guarantee, because a key of zeros has score 0,
+# which softmax still turns into attention. Our model loses nothing, but SmolLM2 begins about 40% worse.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
@@ -249,31 +242,30 @@ for name, config in starts.items():
 # $$\text{mean difference} \pm \sqrt{(t_{39}\, e_{\text{documents}})^2 + (t_2\, e_{\text{seeds}})^2}$$
 #
 # Each $e$ is a [standard error](glossary.md#standard-error): how far the mean typically moves with other documents or
-# seeds. Student's $t$ says how many of these errors the interval must reach to each side: about 3 for 40 documents, but
-# about 16 for three seeds, because three numbers say little about their spread. (Its index is the number of documents
-# or seeds minus one.) Both are large because we ask 13 questions at once (SmolLM2: 12) and want all answers about one
-# model right in 95% of studies, by [Bonferroni's correction](glossary.md#bonferroni-correction). For a single question
-# $t$ would be 2 and 4.
+# seeds. Student's $t$ says how many of these errors the interval must reach to each side: about 3 for 40 documents
+# ($t_{39}$), but about 16 for three seeds ($t_2$), because three numbers say little about their spread. Both are large
+# (for a single question 2 and 4) because we ask 13 questions at once (SmolLM2: 12) and want all answers about one model
+# right in 95% of studies, by [Bonferroni's correction](glossary.md#bonferroni-correction).
 #
 # **Which methods will be worse than LoRA on both models?**
 
 # %%
-methods = "lora qlora dora rslora pissa lora_plus lora_fa oft vera ia3 ln_tuning "
-methods += "bitfit prefix_tuning prompt_tuning"
+methods = ["lora", "qlora", "dora", "rslora", "pissa", "lora_plus", "lora_fa", "oft"]
+methods += ["vera", "ia3", "ln_tuning", "bitfit", "prefix_tuning", "prompt_tuning"]
 
 
-def above_lora(*folders, questions=None):
+def above_lora(*folders):
     """Perplexity above LoRA's in percent, and the ends of its interval."""
     files = [tl.DATA / "comparisons" / folder / "documents.csv" for folder in folders]
     record = pd.concat(pd.read_csv(file, comment="#") for file in files)
     record["loss"] = record.nats / record.tokens
     losses = record.pivot_table("loss", ["document", "seed"], "strategy")
-    losses = losses.filter(methods.split())  # those of them that the record has
+    losses = losses.filter(methods)  # those of them that the record has
     apart = losses.drop(columns="lora").sub(losses["lora"], axis=0)
     squares = 0
     for source in ("document", "seed"):
         means = apart.groupby(source).mean()
-        t = stats.t.ppf(1 - 0.025 / (questions or apart.shape[1]), len(means) - 1)
+        t = stats.t.ppf(1 - 0.025 / apart.shape[1], len(means) - 1)
         squares += (t * means.sem()) ** 2  # sem: the standard error
     mean, half = apart.mean(), squares**0.5
     ends = {"difference": mean, "low": mean - half, "high": mean + half}
@@ -286,21 +278,17 @@ beside["SmolLM2-135M"] = above_lora(smollm2, f"{smollm2}/peft")
 both = pd.concat(beside, axis=1).sort_values(("bundled model", "difference"))
 
 # %% slideshow={"slide_type": "subslide"}
-counts = course.recorded("tiny/all/comparison").set_index("strategy")
-counts = counts.trainable_values[both.index]
 figure, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
 for shift, (name, table) in zip((-0.15, 0.15), beside.items(), strict=True):
     table = table.reindex(both.index)
     reach = [table.difference - table.low, table.high - table.difference]
     height = np.arange(len(both)) + shift  # one model a little below the other
     axes.errorbar(table.difference, height, xerr=reach, fmt="o", capsize=3, label=name)
-labels = [f"{name} ({count:,})" for name, count in counts.items()]
-axes.set_yticks(range(len(both)), labels)
+axes.set_yticks(range(len(both)), both.index)
 axes.axvline(0, color="black", linewidth=1)
 axes.invert_yaxis()
 axes.legend(frameon=False)
 axes.set_xlabel("perplexity above LoRA's (%), jointly 95% intervals for each model")
-axes.set_ylabel("method (parameters that it trains in the bundled model)")
 axes.set_title("In about 50 steps none beats LoRA measurably; four are worse on both")
 plt.show()
 
@@ -308,38 +296,35 @@ plt.show()
 low, high = (both.xs(end, axis=1, level=1) for end in ("low", "high"))
 better = (high < 0).any(axis=None)
 course.claim("No method is measurably better than LoRA on either model", not better)
-both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning.
-# - **Worse on one model** are LoRA-FA, VeRA (rank 64), OFT and BitFit on the bundled model (SmolLM2 has no biases),
+# - **Worse on one model** are LoRA-FA (without its optimizer), VeRA (rank 64), OFT and BitFit on the bundled model (SmolLM2 has no biases),
 #   and QLoRA on SmolLM2, probably because our file was [rounded once before](06_qlora.ipynb).
-# - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal. Asked
-#   about alone (`questions=1`), DoRA is better than LoRA on the bundled model (-1.8 to -0.7%), LoRA+ is worse there,
-#   and PiSSA is worse on both. But among 25 such intervals about one would exclude 0 by luck alone.
+# - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal.
 #
-# The rates have one limit. For the bundled model they were searched for on only 60 texts, LoRA's with factors of about
-# 2 between them, most others' with about 3. Above VeRA's best rate, 0.1, the next one tried was 1.0, on both models (on
-# the bundled one also for IA3, prefix and prompt). So part of LoRA's lead may come from its finer search.
+# The search was coarse. On the bundled model LoRA's rates were about a factor of 2 apart, most others' about 3. Above
+# the best rate of VeRA, 0.1 (on the bundled model also of IA3, prefix and prompt), the next one tried was 1.0. So part
+# of LoRA's lead may come from its finer search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
 #
-# | your situation | method | evidence |
-# | --- | --- | --- |
-# | nothing special | LoRA on all linear layers, at a tuned rate | record; for the layers, Schulman et al. (lesson 5) |
-# | the frozen weights do not fit into memory | QLoRA | [lesson 6](06_qlora.ipynb) |
-# | LoRA is tuned, and you have time and memory to spare | DoRA: expect no large change | record |
-# | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) | record |
-# | thousands of adapters to store | try LoRA of rank 1; at a loss VeRA (7 to 26%, coarsely tuned) or IA3 (15 to 39%) | six steps; record |
-# | many adapters on one server | LoRA, unless the server's documentation names another | [lesson 19](19_ship_it.ipynb) |
-# | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps | Lester et al. (below) |
+# | your situation | method |
+# | --- | --- |
+# | nothing special | LoRA on all linear layers, at a tuned rate |
+# | the frozen weights do not fit into memory | [QLoRA](06_qlora.ipynb) |
+# | LoRA is tuned, and time and memory are left | DoRA: expect no large change |
+# | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) |
+# | thousands of adapters to store | try LoRA of rank 1 (good in six steps); at a loss VeRA (7 to 26%, coarsely tuned) or IA3 (15 to 39%) |
+# | many [adapters on one server](19_ship_it.ipynb) | LoRA, unless the server's documentation names another |
+# | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps (Lester et al.) |
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - With a searched rate for each and about 50 steps, no method was measurably better than LoRA on either model. IA3,
-#   LN, prefix and prompt tuning were worse on both. Tune LoRA before you change the method.
+# - With a searched rate for each and about 50 steps, no method was measurably better than LoRA on either model. Tune
+#   LoRA before you change the method.
 # - All nine send the gradient to block 0. They save disk space, usually memory, and at most a third of the arithmetic.
 # - Before you train, look at the number of trained parameters and at the untrained perplexity.
 #
@@ -351,7 +336,7 @@ both.loc[["dora", "rslora", "lora_fa", "vera", "oft", "qlora"]].round(1)
 #   tuning](https://arxiv.org/abs/2101.00190), [rsLoRA](https://arxiv.org/abs/2312.03732),
 #   [PiSSA](https://arxiv.org/abs/2404.02948), [LoRA+](https://arxiv.org/abs/2402.12354),
 #   [LoRA-FA](https://arxiv.org/abs/2308.03303)
-# - [Lesson 17](17_leaderboard.ipynb) reads peft's own comparison: 5,000 steps on a model of 3.2 billion parameters
+# - [Lesson 17](17_leaderboard.ipynb) reads peft's own comparison on a larger model
 # - Lester et al. 2021, [The Power of Scale for Parameter-Efficient Prompt Tuning](https://arxiv.org/abs/2104.08691)
 # - Lee et al. 2026, [Learning Rate Matters: Vanilla LoRA May Suffice for LLM
 #   Fine-tuning](https://arxiv.org/abs/2602.04998)
@@ -380,13 +365,12 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1.** Write the two checks of this lesson as a function that you can call before every training. `adapted`
-# is a model wrapped by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number
-# of trained parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the
-# adapter switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot
-# stand in for that, because peft changed it in place.) For a method that starts as the base model the second number is
-# 0. PiSSA is an exception: it has changed $W$ itself, so with its adapter off the model is not the old one. Prompt
-# tuning is left out: its logits also cover its vectors.
+# **Exercise 8.1.** Write the two checks of this lesson as a function for the start of every training. `adapted` is a
+# model wrapped by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number of
+# trained parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the
+# adapter switched off, inside `with adapted.disable_adapter():`. For a method that starts as the base model the second
+# number is 0. (This excludes PiSSA, which has changed $W$ itself, and prompt tuning, whose logits also cover its
+# vectors.)
 
 # %%
 import torch

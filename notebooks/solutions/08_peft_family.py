@@ -5,13 +5,11 @@
 import course
 
 # %% [markdown]
-# Write the two checks of this lesson as a function that you can call before every training. `adapted` is a model wrapped
-# by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number of trained
-# parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the adapter
-# switched off, as inside `with adapted.disable_adapter():`. (The model that you gave to `get_peft_model` cannot stand
-# in for that, because peft changed it in place.) For a method that starts as the base model the second number is 0.
-# PiSSA is an exception: it has changed $W$ itself, so with its adapter off the model is not the old one. Prompt tuning
-# is left out: its logits also cover its vectors.
+# Write the two checks of this lesson as a function for the start of every training. `adapted` is a model wrapped by
+# peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number of trained parameters,
+# and the largest absolute difference between a logit of `adapted` and the same logit with the adapter switched off,
+# inside `with adapted.disable_adapter():`. For a method that starts as the base model the second number is 0. (This
+# excludes PiSSA, which has changed $W$ itself, and prompt tuning, whose logits also cover its vectors.)
 
 # %%
 import torch

@@ -1,4 +1,3 @@
-from peft import LNTuningConfig
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tlkit.evidence.learning_rates import best_rates, recorded_rates
@@ -33,7 +32,7 @@ assert {name[-6:] for name in adapted.targeted_module_names} == {"q_proj", "v_pr
 assert len(adapted.targeted_module_names) == 16 and len(outs) == 56
 trained, share, _, _, size = rows["VeRA"]
 assert trained == sum(outs) + 56 * 256 and round(share) == 175
-assert round(size) == 128 and round(rows["LoRA"][4]) == 899 and round(size + 1.024 * 1_024) == 1_177
+assert round(size) == 128 and round(rows["LoRA"][4]) == 899
 trained, share, _, end, size = rows["LoRA, rank 1"]
 assert trained == 27_648 and round(share) == 70 and size < 128 and end < rows["VeRA"][3] < before
 near = {"VeRA": (vera, 0.05, 0.2), "LoRA, rank 1": (rank_1, 0.01, 0.05)}
@@ -45,10 +44,9 @@ for name, (config, *others) in near.items():
 W = 32 * 4096 * (2 * 4096 + 2 * 1024 + 3 * 14_336) + 128_256 * 4096  # Llama 3 8B
 V = 32 * 256 * (2 * 8192 + 2 * 5120 + 3 * 18_432)
 assert round(200 * (W + V) / 3 / W) == 73
-assert counts["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
+all_methods = course.recorded("tiny/all/comparison").set_index("strategy")
+assert all_methods.trainable_values["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
 assert PISSA["alpha"] == PISSA["r"] == 8 and METHODS["oft"].options["block"] == 16
-scales = get_peft_model(new_model(), LNTuningConfig(**causal)).get_nb_trainable_parameters()[0]
-assert scales == 8 * 192 and counts["ln_tuning"] == 17 * 192
 adapted = get_peft_model(new_model(), IA3Config(**causal))
 assert {name.split(".")[-1] for name in adapted.targeted_module_names} == {"q_proj", "v_proj", "down_proj"}
 assert adapted.active_peft_config.feedforward_modules == {"down_proj"}
@@ -57,14 +55,11 @@ worse = low > 0
 assert [*low.index[worse.all(axis=1)]] == ["ia3", "ln_tuning", "prefix_tuning", "prompt_tuning"]
 assert [*low.index[worse["bundled model"] & ~worse["SmolLM2-135M"]]] == ["lora_fa", "oft", "vera", "bitfit"]
 assert [*low.index[worse["SmolLM2-135M"] & ~worse["bundled model"]]] == ["qlora"]
-alone = [above_lora("tiny/all", questions=1), above_lora(smollm2, f"{smollm2}/peft", questions=1)]
-assert alone[0].loc["dora", ["low", "high"]].round(1).tolist() == [-1.8, -0.7] and alone[0].low["lora_plus"] > 0
-assert all(table.low["pissa"] > 0 for table in alone)
 assert [round(stats.t.ppf(1 - 0.025 / n, k), 1) for k in (39, 2) for n in (13, 12, 1)] == [3.1, 3, 2, 16.1, 15.4, 4.3]
 assert [[*table.difference[["ia3", "vera"]].round()] for table in beside.values()] == [[39, 26], [15, 7]]
 assert len(both) == 13 and [*both.index.difference(beside["SmolLM2-135M"].index)] == ["bitfit"]
 
-peak = course.recorded("tiny/all/comparison").set_index("strategy").peak_memory_mb
+peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
 assert peak[["lora", "dora", "full"]].round().tolist() == [100, 159, 136]
 assert peak[both.index.drop("dora")].agg(["min", "max"]).round().tolist() == [82, 119]
@@ -81,4 +76,4 @@ assert {"train_documents: 200", "test_documents: 40", "seeds: 3"} <= {*course.pr
 real = pd.concat(course.recorded(f"{smollm2}{part}/comparison") for part in ("", "/peft")).set_index("strategy")
 assert -(-round((real.tokens_per_second * real.seconds).min() / 127) // 4) == 44
 real = real.peak_memory_mb / real.peak_memory_mb["lora"]
-assert [round(n, 2) for n in (real["dora"], real["lora_fa"], peak["lora_fa"] / peak["lora"])] == [1.43, 0.88, 0.85]
+assert [round(n, 2) for n in (real["lora_fa"], peak["lora_fa"] / peak["lora"])] == [0.88, 0.85]
