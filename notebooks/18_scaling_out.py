@@ -3,8 +3,8 @@
 #
 # *How can several cards train one model, and what does it cost them to agree?*
 #
-# When a run takes too long, or a model does not fit on a card, several processes share the work, usually one for each
-# GPU. Here two processes on a laptop do the same.
+# When a run takes too long, or a model does not fit on one card (a GPU), several processes share the work, one for each
+# card. Here two processes on a laptop do the same.
 #
 # **You will be able to**
 #
@@ -13,9 +13,9 @@
 # - calculate what each card holds and sends, and choose between DDP, ZeRO, FSDP, tensor and pipeline parallelism.
 #
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA), [lesson
-# 9](09_memory.ipynb) (where the memory goes) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
+# 9](09_memory.ipynb) (memory) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
 #
-# About 40 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
@@ -55,12 +55,11 @@ def new_model(folder=tl.BUNDLED):
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
 # DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. It is the mean of means of
-# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$. To imitate short answers, six of every
-# eight rows keep only the labels of their first 16 tokens.
+# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$.
 #
-# Here one process plays both cards. A transformers model divides its summed losses by `num_items_in_batch`, which can
-# be the $T$ of the whole batch. **Which card's gradient is longer, and how far is their plain mean from the right one,
-# compared with its length?**
+# Here one process plays both cards, and to imitate short answers, six of every eight rows keep only the labels of their
+# first 16 tokens. A transformers model divides its summed losses by `num_items_in_batch`, here the $T$ of the whole
+# batch. **How far is the plain mean from the right gradient, compared with its length?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -86,20 +85,16 @@ summed = sum(gradient(model, *share, T) for share in shares(2))
 first, second = (gradient(model, *shares(2)[k], tokens[k]) for k in (0, 1))
 off = ((first + second) / 2 - whole).norm() / whole.norm()
 print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
-angle = torch.cosine_similarity(first, second, dim=0).acos().rad2deg()
-print(f"lengths: {whole.norm():.1f} (right),", end=" ")
-print(f"{first.norm():.1f} and {second.norm():.1f}, at {angle:.0f} degrees")
 apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first card has two rows of 63 labels and two of 15, the second four of 15, because nothing predicts a first token.
-# In the plain mean each token of the second card counts 2.6 times as much as one of the first: $g_2$ has the weight 0.5
-# in place of $60/216$.
+# In the plain mean each token of the second card counts 2.6 times as much as one of the first, because $g_2$ has the
+# weight 0.5 in place of $60/216$.
 #
-# The error is therefore $0.22\,(g_2 - g_1)$. It is large, because the two gradients stand at a right angle, and $g_2$,
-# a mean over fewer, harder tokens, is nearly twice as long: $0.22 \sqrt{5.0^2 + 9.6^2} = 2.4$, over half of 4.5.
-# Nothing warns you. So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass.
+# Nothing warns you of this. So divide by the tokens of the *whole* batch, which the cards exchange before the backward
+# pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -115,12 +110,12 @@ ring_scheme(4)
 # card 4 completes it. The other parts travel at the same time. After these $n-1$ rounds, the *reduce-scatter*, each
 # card has one finished part.
 #
-# In the second half, the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies
-# what arrives. So in a step each card sends
+# In the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies what arrives. So in
+# a step each card sends
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients. This never exceeds $2G$; sending everything to everyone would take $(n-1)\,G$.
+# where $G$ is the size of the gradients. This stays below $2G$.
 
 
 # %% tags=["check-ring"]
@@ -150,8 +145,8 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 #
 # With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
 # only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights
-# (stage 3). We count 16 bytes for each parameter: 2 for the weight in bf16, 2 for its gradient, and 12 for an fp32
-# master copy and AdamW's two averages, the optimizer state.
+# (stage 3). A parameter takes 16 bytes: 2 for the weight in bf16, 2 for its gradient, and 12 for the optimizer state,
+# an fp32 master copy and AdamW's two averages.
 
 # %%
 zero_scheme(4)
@@ -174,40 +169,40 @@ seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, and stage 1 is enough, because the optimizer state is three quarters of the bytes.
+# DDP does not fit, but stage 1 is enough, because the optimizer state is three quarters of the bytes.
 #
 # With one micro-batch, stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the
-# weights of its finished part, and the second half hands out *weights*. So the update's time shrinks to an $n$-th.
+# weights of its finished part, and the second half hands out *weights*.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
 #
-# In stage 3 no card has whole weights, but a block needs them to compute. So torch's version, *fully sharded data
-# parallel* ([FSDP](glossary.md#fsdp)), works block by block:
+# In stage 3 no card has whole weights, but a block needs them to compute. So *fully sharded data parallel*
+# ([FSDP](glossary.md#fsdp)) works block by block:
 #
-# 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, each with its own
-#    rows, and then free the others' shards.
+# 1. *Forward.* An all-gather brings the block's weights together on every card. The cards compute, and then free the
+#    others' shards.
 # 2. *Backward*, from the last block to the first. The freed weights are gathered once more.
 # 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
 # 4. *Update.* Each card updates its shards of all blocks.
 #
 # In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two, so with one
-# micro-batch FSDP sends one and a half times as much. With LoRA it is far more: frozen weights are gathered, too.
+# micro-batch FSDP sends one and a half times as much. With LoRA it is far more, because frozen weights are gathered,
+# too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
 #
 # A script that uses [accelerate](https://huggingface.co/docs/accelerate), the library under `Trainer`, is an ordinary
-# training loop with a few changes:
+# training loop with these changes:
 #
 # - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
 #   the last ones are too few.
-# - For each update a card fetches `micro` batches, its micro-batches, before the first pass, because $T$ counts the
-#   tokens of them all. `gather` collects the cards' counts.
-# - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends. (The usual
-#   `accelerator.accumulate` goes by what is *fetched*, so at an epoch's end it would update too often, or never.)
-# - The loss is divided by $T / n$ (216 / 2 = 108 in each batch). We want $1/T$, and DDP and FSDP already divide the sum
-#   of the gradients by $n$. So the mean of the cards' losses is that of the batch.
+# - For each update a card fetches `micro` micro-batches before the first pass, because $T$ counts the tokens of them
+#   all. `gather` collects the cards' counts.
+# - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends.
+# - The loss is divided by $T / n$. We want $1/T$, and DDP and FSDP already divide the sum of the gradients by $n$. So
+#   the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's: they know about fp16 scaling and shards.
 
 # %%
@@ -244,8 +239,8 @@ def train(kind, model, optimizer, loader, micro=1):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, because with FSDP it gathers
 # the shards, and then the main process saves. For FSDP, `prepare` divides the model only on GPUs, so here we call
-# `fully_shard` ourselves, for each block and then for the rest. The `mesh` lists the processes that share. Each keeps
-# half of every weight (`to_local`). The optimizer is made afterwards, so its averages are halves, too.
+# `fully_shard` ourselves, for each block and then for the rest. The `mesh` lists the processes that share. The
+# optimizer is made afterwards, so its averages are divided, too.
 
 # %%
 with_ddp = """
@@ -266,23 +261,19 @@ for part in [*model.model.layers, model]:
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = accelerator.prepare(DataLoader(data, batch_size=8 // size))
 train("FSDP", model, optimizer, loader)
-averages = [x for each in optimizer.state.values() for x in each.values() if x.ndim]
-for held in (model.parameters(), averages):
-    accelerator.print("held", sum(x.to_local().nbytes for x in held) / 1e6)
 accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A configuration file says how the script runs. `MULTI_GPU` starts `num_processes` processes (torch's *world size*),
-# one for each GPU, but `cpu=True` in the script keeps them on the CPU.
+# In the configuration file, `MULTI_GPU` starts `num_processes` processes (torch's *world size*), one for each GPU, but
+# `cpu=True` in the script keeps them on the CPU.
 #
-# In the folder `results/scaling_out` you can then type `accelerate launch --config_file ddp.yaml train.py MODEL`, with
-# a model's folder for `MODEL`. The cell does the same. **How far apart will the losses of one and of two processes be?**
+# The cell does what `accelerate launch --config_file ddp.yaml train.py MODEL` does in the folder `results/scaling_out`,
+# with a model's folder for `MODEL`. **How far apart will the losses of one and of two processes be?**
 
 # %%
 ddp = """
 distributed_type: MULTI_GPU
-num_machines: 1
 num_processes: 2
 main_process_port: 0  # a free one
 """
@@ -299,11 +290,10 @@ command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
 ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 if ended.returncode:
     raise RuntimeError(ended.stderr[-3000:])
-out = {"DDP": [], "FSDP": [], "held": []}
+out = {"DDP": [], "FSDP": []}
 for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines()):
     if kind in out:
         out[kind].append(float(number))
-print("FSDP, MB of weights and of optimizer state on the first card:", *out["held"])
 
 # %%
 alone = new_model()
@@ -326,17 +316,16 @@ losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The losses agree to rounding, though the cards had 156 and 60 labels, and DDP's micro-batches 126, 30, 30 and 30. The
-# saved model is as good on unseen rows as that of one process. With FSDP the first card holds 8.1 of 16.1 MB of
-# weights, and 16.1 of 32.3 MB of AdamW's averages.
+# saved model is as good on unseen rows as that of one process.
 #
-# Make this comparison before any long run, in fp32, without dropout, and with unequal cards: if all count the same
-# tokens, a plain mean passes. Without `num_items_in_batch`, the first loss is 5.28 with FSDP, and 10.34 with DDP, which
-# adds up two micro-batches. `Trainer` under `accelerate launch` is right by default (`average_tokens_across_devices`).
+# Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens, because with
+# equal ones a plain mean passes. `Trainer` under `accelerate launch` is right by default
+# (`average_tokens_across_devices`).
 #
 # On GPUs you need only the DDP half of the script and its last line, without `cpu=True`. The file `fsdp.yaml`, which
-# this page cannot run, makes it FSDP. In `bf16` this sends up to 3 × 2 bytes a parameter (DDP 2 × 4), and the shards
-# stay in fp32. Under `no_sync` each card keeps *whole* gradients. Without it, FSDP makes all three exchanges for every
-# micro-batch: with four, 24 bytes a parameter against DDP's 8.
+# this page cannot run, makes it FSDP. In `bf16` this sends up to 3 × 2 bytes a parameter (DDP 2 × 4), but only with one
+# micro-batch. Without `no_sync`, under which each card keeps *whole* gradients, it makes all three exchanges for every
+# micro-batch.
 
 # %%
 fsdp = ddp.replace("MULTI_GPU", "FSDP")
@@ -344,7 +333,6 @@ fsdp += """mixed_precision: bf16
 fsdp_config:
   fsdp_version: 2
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP  # each block for itself
-  fsdp_reshard_after_forward: true  # free a block after its forward pass
 """
 _ = (folder / "fsdp.yaml").write_text(fsdp)
 
@@ -352,57 +340,49 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # ## What a step costs on real links
 #
 # On $n$ cards with a fixed batch, the forward and backward passes take an $n$-th of their time on one card,
-# $t_\text{passes}$. The exchange does not shrink, nor does DDP's update, because every card updates everything:
+# $t_\text{passes}$, but the exchange does not shrink:
 #
-# $$t_\text{step} \approx \frac{t_\text{passes}}{n} + t_\text{update}
+# $$t_\text{step} \approx \frac{t_\text{passes}}{n}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
 # Part of the exchange is hidden, because DDP sends the gradients of the upper blocks while the backward pass still
 # works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step of 32,768 tokens for 1.5 billion parameters, with gradients in fp32 (as with `mixed_precision:
-# bf16`), on H100s at 400 TFLOP/s, 40% of their maker's figure. Memory (3.35 TB/s) and links get all of theirs, which
-# flatters eight cards. AdamW (`fused=True`) reads a gradient, a weight and two averages, and writes the last three: 7 ×
-# 4 = 28 bytes. **Over which links are eight cards at least four times as fast as one, and with twice the batch?**
+# We estimate a step for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of their maker's
+# figure. Links at full speed and no time for the update flatter eight cards. **Over which links are eight cards at
+# least four times as fast as one?**
 
 
 # %%
-def step_seconds(cards, bandwidth, tokens=32_768, size=4):
+def step_seconds(cards, bandwidth, tokens):
     passes = 6 * 1.5e9 * tokens / 400e12 / cards  # FLOPs: 2 forward, 4 backward
-    update = 28 * 1.5e9 / 3.35e12
-    exchange = 2 * (cards - 1) / cards * size * 1.5e9 / bandwidth
-    return passes + update + (exchange - 2 / 3 * passes).clip(lower=0)
+    exchange = 2 * (cards - 1) / cards * 4 * 1.5e9 / bandwidth
+    return passes + (exchange - 2 / 3 * passes).clip(lower=0)
 
 
 links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
 speed = pd.DataFrame({"GB/s": links})
-rate = speed["GB/s"] * 1e9
-one, eight = (step_seconds(n, rate) for n in (1, 8))
-speed["seconds, 8 cards"], speed["times as fast as one"] = eight, one / eight
-speed["twice the batch"] = step_seconds(1, rate, 65_536) / step_seconds(8, rate, 65_536)
-speed["sent in bf16"] = one / step_seconds(8, rate, size=2)
-speed.round(2)
+for tokens in (32_768, 65_536):
+    one, eight = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
+    speed[f"times as fast, {tokens:,} tokens"] = one / eight
+speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With this batch only NVLink is enough. PCIe reaches 3.6, *one* 400 Gbit/s link between machines 3.0, and over 100
-# Gbit/s eight cards are slower than one. With twice the batch PCIe reaches 6.2 and 400 Gbit/s 5.2, because the passes
-# grow and the exchange does not. (Search the learning rate again.) Three things make the exchange smaller:
+# With 32,768 tokens a step only NVLink is enough, and over *one* link of 100 Gbit/s between machines eight cards are
+# slower than one. With twice as many, PCIe and 400 Gbit/s are enough as well, because the passes grow and the exchange
+# does not. Three things make the exchange smaller:
 #
-# - Sending in bf16 halves it (last column). Give accelerate's `DistributedDataParallelKwargs` the `comm_hook`
-#   `DDPCommunicationHookType.BF16`.
+# - Sending in bf16 halves it (the `comm_hook` of accelerate's `DistributedDataParallelKwargs`).
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
 # - With DDP and `no_sync`, several micro-batches need one exchange.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## When a row or layer is too large
-#
-# Context parallelism gives each card some of a row's tokens, and passes keys and values around, because attention needs
-# all of them. Two other ways divide the model.
+# ## When a layer is too large
 #
 # [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. In an MLP each card takes some hidden
-# units, and an all-reduce adds up the parts of the output. Attention is split by heads. The cards wait for this
-# exchange twice in every block and pass, so they need NVLink.
+# units, and an all-reduce adds up the parts of the output. The cards wait for this exchange twice in every block and
+# pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
 # at the cuts travel, so slow links will do. Here four cards (the lines) pass four micro-batches forward, and then
@@ -424,7 +404,7 @@ speed.round(2)
 # | problem | what to do |
 # | --- | --- |
 # | training takes too long | DDP; for many small runs, give each its own card |
-# | activations | smaller micro-batches, then checkpointing, then context parallelism |
+# | activations | smaller micro-batches, then checkpointing |
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
@@ -435,8 +415,8 @@ speed.round(2)
 #
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
-# - ZeRO-1 and 2 send the same and hold less. ZeRO-3 (FSDP) also shards the weights, and sends one and a half times as
-#   much, or more with frozen weights or several micro-batches.
+# - ZeRO-1 and 2 send the same and hold less. FSDP (ZeRO-3) also shards the weights, and sends half as much again, or
+#   more with frozen weights or several micro-batches.
 #
 # ## Further reading
 #
@@ -470,12 +450,11 @@ course.quiz("quiz18")
 # **Exercise 18.1.** How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
-# - `own`: activations and logits of the rows that each card computes, the same number of rows on every card;
+# - `own`: activations and logits of a card's own rows, the same number on each;
 # - `gathered`: what each card gathers from the others on top, if there is more than one card;
 # - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
 #
-# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# only less `own` helps, for example smaller micro-batches.
+# Return the smallest number of cards that is enough, up to `most`, or 0 if more are needed.
 
 
 # %%

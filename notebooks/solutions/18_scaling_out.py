@@ -8,12 +8,11 @@ import course
 # How many cards does FSDP need for a model? You are given, in GB,
 #
 # - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
-# - `own`: activations and logits of the rows that each card computes, the same number of rows on every card;
+# - `own`: activations and logits of a card's own rows, the same number on each;
 # - `gathered`: what each card gathers from the others on top, if there is more than one card;
 # - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
 #
-# Return the smallest number of cards that is enough, up to `most`. If even `most` cards are not enough, return 0. Then
-# only less `own` helps, for example smaller micro-batches.
+# Return the smallest number of cards that is enough, up to `most`, or 0 if more are needed.
 
 
 # %%

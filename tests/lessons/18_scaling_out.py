@@ -1,11 +1,11 @@
 from accelerate.commands.config.config_args import load_config_from_file
 
-assert out["held"] == [8.0736, 16.1472] and len(losses) == 3 and losses.notna().all().all()
+assert len(losses) == 3 and losses.notna().all().all()
 assert after[0] - after[1] > 0.15 and abs(after[1] - after[2]) < 1e-4  # three updates; one model, but for rounding
 
-times = speed["times as fast as one"]
-assert times["NVLink"] > 4 and times.round(1).tolist()[1:3] == [3.6, 3.0] and times["100 Gbit/s"] < 1
-assert speed["twice the batch"].round(1).tolist()[1:3] == [6.2, 5.2]
+now, twice = (speed[f"times as fast, {tokens:,} tokens"] for tokens in (32_768, 65_536))
+assert (now >= 4).tolist() == [True, False, False, False] and now["100 Gbit/s"] < 1
+assert (twice >= 4).tolist() == [True, True, True, False]
 assert 2 * 7 / 8 * 4 * 10 == 70 and 2 * 7 / 8 * 4 * 1.5 == 10.5  # MB with LoRA, GB without it
 assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 
@@ -24,9 +24,6 @@ assert config.mixed_precision == "bf16" and config.fsdp_config["fsdp_version"] =
 # after: check-shares
 parts = [labels[k : k + 2, 1:].ne(-100).sum().item() for k in range(0, 24, 2)]  # DDP deals them in turn
 assert tokens == [156, 60] and parts == 3 * [126, 30, 30, 30] and 156 / 60 == 2.6 and float(off) > 0.5
-assert f"{0.5 - 60 / 216:.2f}" == "0.22" and f"{0.22 * (second - first).norm():.1f}" == "2.4"
-mean = [sum(model(input_ids=x, labels=y).loss.item() for x, y in shares(n)) / 2 for n in (2, 4)]
-assert abs(mean[0] - 5.28) < 0.006 and abs(mean[1] - 10.34) < 0.006  # without a divisor: FSDP, and DDP's micro-batches
 
 # after: check-ring
 assert whole.nbytes == 16_147_200 and sent == 24_220_800 == 2 * 3 / 4 * whole.nbytes
