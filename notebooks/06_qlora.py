@@ -3,11 +3,10 @@
 #
 # *Can frozen weights be stored in 4 bits each, and what does the model lose by it?*
 #
-# LoRA never changes the pretrained weights, but it still keeps them in memory, 13.5 GB in 16 bits for Llama 2 7B. QLoRA
-# uses the fact that these weights are only read. It rounds each of them to one of sixteen values, stores in 4 bits
-# which one it is, and trains LoRA's adapters beside them. This rounding is called
-# [quantisation](glossary.md#quantisation). You write it yourself, run a whole model with it, and then train with the
-# library.
+# LoRA never changes the pretrained weights, but it keeps them in memory, 13.5 GB in 16 bits for Llama 2 7B. Because
+# these weights are only read, QLoRA can store them more coarsely: it rounds each to one of sixteen values, notes in 4
+# bits which one it is, and trains LoRA's adapters beside them. This rounding is called
+# [quantisation](glossary.md#quantisation).
 #
 # **You will be able to**
 #
@@ -17,7 +16,7 @@
 #
 # **You need** [lesson 5](05_lora.ipynb) (LoRA).
 #
-# About 36 minutes.
+# About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import time
@@ -27,7 +26,6 @@ from statistics import NormalDist
 from tempfile import mkdtemp
 
 import bitsandbytes.functional as bnb
-import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from torch import nn
@@ -49,9 +47,9 @@ base = new_model()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One layer of QLoRA
 #
-# Here is the query projection of the first block, drawn from its real shapes. The layer stores a code of 4 bits for
-# each weight, and a few scales that say how large the coded weights are. For each forward pass it unpacks both into a
-# matrix $\tilde{W}$ of ordinary numbers, uses it for one multiplication, and drops it again. The adapter is LoRA's:
+# Here is the query projection of the first block. The layer stores a code of 4 bits for each weight, and a few scales
+# that say how large the coded weights are. For each forward pass it unpacks both into a matrix $\tilde{W}$ of ordinary
+# numbers, multiplies, and drops it again. The adapter is LoRA's:
 #
 # $$h = \tilde{W} x + \frac{\alpha}{r} B A x, \qquad \tilde{W} = \mathrm{unpack}(\mathrm{codes}, \mathrm{scales})$$
 
@@ -60,28 +58,27 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice in a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). The codes get no
-# gradient: they are frozen like $W$ in LoRA, and a small step could not move a whole number anyway. Embedding and head
-# (here the same matrix) are not packed. In the head, rounding errors would go straight into the predictions.
+# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Embedding and head
+# (here the same matrix) are not packed, because in the head rounding errors would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
 #
-# Four bits tell sixteen codes apart, so a weight can become one of sixteen values. NF4 ("4-bit NormalFloat") fixes
-# sixteen *levels* between -1 and 1. It cuts each matrix into groups of 64 neighbouring weights, and multiplies the
-# levels of each group by the group's largest absolute weight, its *scale*, so that they reach as far as its weights do:
+# NF4 ("4-bit NormalFloat") fixes sixteen *levels* between -1 and 1. It cuts each matrix into groups of 64 neighbouring
+# weights, and multiplies the levels of each group by the group's largest absolute weight, its *scale*, so that they
+# reach as far as its weights do:
 #
 # $$s_g = \max_{i \in g} |w_i|, \qquad
 # c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
 # w_i \approx s_g \cdot \mathrm{level}[c_i]$$
 #
-# Here $w_i$ is a weight of the group $g$, and $c_i$ is the code that is stored, 0 to 15. Groups (blocks in the library)
-# are small so that one unusually large weight spoils the scale of only 63 others.
+# Here $w_i$ is a weight of the group $g$, and $c_i$ is the code that is stored, 0 to 15. Groups are small so that one
+# large weight spoils the scale of only 63 others.
 #
-# **Which sixteen levels?** Trained weights are roughly normally distributed, with most of them near zero. NF4 therefore
-# takes *quantiles* of the normal distribution, which are the numbers that cut it into parts of equal probability. They
-# lie close together near zero, where most weights are, and far apart at the ends. Seven levels are negative, eight
-# positive, and one is zero, so that a weight of zero stays zero.
+# **Which sixteen levels?** Trained weights are roughly normally distributed. NF4 therefore takes *quantiles* of the
+# normal distribution, the numbers that cut it into parts of equal probability. They lie close together near zero, where
+# most weights are, and far apart at the ends. Seven levels are negative, eight positive, and one is zero, so that a
+# weight of zero stays zero.
 #
 # The quantile of probability 1 is infinite, so NF4 stops half a step before it: 1/32 for 16 levels, 1/30 for 15, and
 # `end` takes the mean of both. `[:-1]` drops probability 0.5, because its quantile is the zero that both sides share.
@@ -96,8 +93,8 @@ nf4 = nf4 / nf4.max()
 print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now the rounding. `bucketize` says between which two borders a number lies, and with the borders half-way
-# between neighbouring levels the number it returns is the code of the nearest level.
+# `bucketize` says between which two borders a number lies. With borders half-way between neighbouring levels, the
+# number it returns is the code of the nearest level.
 
 
 # %%
@@ -111,28 +108,25 @@ def encode(numbers, levels, size):
 
 weight = base.model.layers[0].self_attn.q_proj.weight.data
 codes, scales = encode(weight, nf4, 64)
-first = {"weight": weight.flatten()[:5], "code": codes[0, :5]}
-first["read back"] = nf4[codes[0, :5]] * scales[0]
-pd.DataFrame({name: numbers.numpy() for name, numbers in first.items()}).round(3)
+print("weights:", [round(float(number), 2) for number in weight[0, :5]])
+print("codes:", codes[0, :5].tolist(), f"scale: {float(scales[0]):.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit, so a weight would take 4.5 bits. QLoRA
-# reduces this by [double quantisation](glossary.md#double-quantisation): it quantises the scales as well. All of them
-# are positive and similar, so their mean is subtracted first. The rest is cut into groups of 256 scales, and each scale
-# is rounded to one of 256 levels, whose code takes 8 bits. Each of these groups needs one scale of 32 bits in turn:
+# **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit. QLoRA reduces this by [double
+# quantisation](glossary.md#double-quantisation): it quantises the scales as well. All are positive and similar, so
+# their mean is subtracted first. The rest is cut into groups of 256 scales, and each scale is rounded to one of 256
+# levels, whose code takes 8 bits. Each of these groups needs one scale of 32 bits:
 #
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
-# The next cell lets bitsandbytes, the library behind QLoRA, quantise the same matrix, and compares it with yours.
-# `coarse` is the double quantisation: it encodes the scales less their mean with your `encode`, reads them back, and
-# adds the mean again. Only the 256 levels are taken from the library. In memory two codes of 4 bits share a byte: the
-# first one, times 16, plus the second.
+# The next cell compares your codes and weights with those of bitsandbytes, the library behind QLoRA. `coarse` is the
+# double quantisation: it encodes the scales less their mean with your `encode`, reads them back, and adds the mean
+# again. Only the 256 levels are the library's. In memory two codes share a byte: the first one, times 16, plus the
+# second.
 
 
 # %% tags=["check-equal"]
-packed, state = bnb.quantize_4bit(
-    weight, blocksize=64, compress_statistics=True, quant_type="nf4"
-)
+packed, state = bnb.quantize_4bit(weight, compress_statistics=True, quant_type="nf4")
 levels_of_8_bits = state.state2.code  # fixed, like those of NF4
 
 
@@ -156,10 +150,10 @@ course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# Now your functions quantise every linear layer in the model's blocks. For comparison, a second model uses the levels
-# of *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single
-# scale for each matrix. A fourth is rounded twice, to int4 and then to NF4. This happens in practice, because many
-# files on the web hold weights that were rounded before, in another format. (The bundled model was not.)
+# Now your functions quantise every linear layer in the blocks. For comparison, a second model uses the levels of
+# *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single scale
+# for each matrix (size `None`). A fourth is rounded to int4 and then to NF4, as happens with files from the web that
+# had been rounded before.
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -177,7 +171,6 @@ def matrices(model):
 
 def quantise(model, levels, size):
     for weight in matrices(model):
-        # Without a size, all weights of the matrix are one group.
         codes, scales = encode(weight.data, levels, size or weight.numel())
         weight.data = (levels[codes] * scales).reshape(weight.shape)
     return model
@@ -203,15 +196,14 @@ for name, model in models.items():
     print(f"perplexity up by {rise[name].mean().expm1():.1%} ± {spread:.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The size of the groups matters most. The scale of a whole matrix is set by its one largest weight, so most weights
+# The size of the groups matters more. The scale of a whole matrix is set by its one largest weight, so most weights
 # fall on the few levels near zero. With groups of 64 both kinds of levels cost little, and 20 rows (± is two standard
-# errors over them) cannot tell them apart. On models of 125 million to 13 billion parameters the QLoRA paper finds a
-# mean perplexity of 27 with NF4 and of 34 with int4.
+# errors over them) cannot tell them apart. Over models of up to 13 billion parameters, the QLoRA paper finds a mean
+# perplexity of 27 with NF4 and of 34 with int4.
 #
 # Rounding twice costs nearly as much. The two roundings are independent, so their squared errors add up: the square
-# root of 10%² + 10%² is 14%. So quantise the original weights if you can, and distrust a cost of QLoRA that was
-# measured on a file which had been rounded before. Yet one rounding alone changes the weights by 9%, bf16 by 0.2%.
-# **How can it cost so little?**
+# root of 10%² + 10%² is 14%. So quantise the original weights if you can. One rounding alone changes the weights by 9%,
+# where bf16 changes them by 0.2%. **How can it cost so little?**
 
 # %%
 sample = held_out[:8]
@@ -227,14 +219,14 @@ print(f"positions where the most probable token is the same: {same:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The errors have no common direction. They make the right token less probable at about half of the positions and more
-# probable at the others, so nine tenths of the moves cancel in the loss, which is their average. Still, at one position
-# in eight the top token changes, so generated text would differ.
+# probable at the others, so nine tenths of the moves cancel in the loss. Still, at one position in eight the top token
+# changes, so generated text would differ.
 #
 # ## A QLoRA run
 #
 # At work QLoRA takes four calls. `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them.
-# `prepare_model_for_kbit_training` freezes everything and converts what is not packed to fp32 (by default it also turns
-# on activation checkpointing). `LoraConfig` describes the adapters, and `get_peft_model` adds them.
+# `prepare_model_for_kbit_training` freezes everything and converts what is not packed to fp32 (and by default turns on
+# activation checkpointing). `LoraConfig` describes the adapters, and `get_peft_model` adds them.
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -246,8 +238,7 @@ four_bits = BitsAndBytesConfig(
 model = new_model(quantization_config=four_bits)
 model.train()  # it came in eval mode, where bitsandbytes on some CPUs blocks gradients
 theirs = nats(model, held_out)
-print(f"perplexity in 32 bits: {before.mean().exp():.0f}", end=", ")
-print(f"packed in 4: {(theirs - before).mean().expm1():+.1%}")
+print(f"packed in 4 bits: perplexity {(theirs - before).mean().expm1():+.1%}")
 model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -256,9 +247,7 @@ model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 # bits each. **What does QLoRA cost in perplexity, and what in time?**
 
 # %% tags=["nbval-ignore-output"]
-config = LoraConfig(
-    r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"
-)
+config = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
 starts = {"LoRA": new_model(), "LoRA, your rounding": ours, "QLoRA": model}
 after, cpu = {}, {}
 for name, start in starts.items():
@@ -280,31 +269,29 @@ for name, start in starts.items():
     print(f"{cpu[name]:.0f} ms CPU a step, perplexity {after[name].mean().exp():.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# QLoRA ends where LoRA beside your weights ends, because both compute with almost the same numbers; only the storage
-# differs. It keeps the model in a third of the memory and pays with time, because every layer is unpacked anew for each
-# pass. [On an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model
-# took 2.8 hours and 14 GB, and LoRA in bf16 1.9 hours and 21 GB.
+# QLoRA ends where LoRA beside your weights ends, because both compute with almost the same numbers. It keeps the model
+# in a third of the memory and pays with time, because every layer is unpacked anew for each pass. [On an
+# A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8 hours
+# and 14 GB, and LoRA in bf16 1.9 hours and 21 GB.
 #
-# One run of each cannot say whether four bits make it end higher than LoRA. [Lesson 8](08_peft_family.ipynb) compares
-# them over three seeds and 40 documents: on the bundled model they cannot be told apart, while on SmolLM2, whose file
-# had been rounded to 4 bits before, QLoRA ends about 7% higher.
+# One run of each cannot say whether QLoRA ends higher. Over three seeds and 40 documents the two cannot be told apart
+# on the bundled model ([lesson 8](08_peft_family.ipynb)).
 #
 # ## Merging the adapter
 #
-# At the end you save the adapter, 0.9 MB here, and often you want one merged model, $W + \frac{\alpha}{r} BA$, which
-# needs no peft to run. The adapter was trained beside the *rounded* weights. **Into which weights should it be merged:
-# the rounded ones, unpacked to ordinary numbers, the original ones, or the packed ones as they lie in memory?**
+# Often you want the base model and the adapter, 0.9 MB here, merged into one model, $W + \frac{\alpha}{r} BA$, which
+# needs no peft to run. **Into which weights should it be merged: the rounded ones, unpacked to ordinary numbers, the
+# original ones, or the packed ones as they lie in memory?**
 
 # %%
 warnings.filterwarnings("ignore", "Merge lora module")  # we measure what it warns of
 folder = mkdtemp()
-model.save_pretrained(f"{folder}/adapter")
+model.save_pretrained(folder)  # the adapter
 beside = model(input_ids=sample).logits.argmax(-1)  # base and adapter side by side
 unpacked = new_model(quantization_config=four_bits).dequantize()
-merged = {
-    name: PeftModel.from_pretrained(whole, f"{folder}/adapter").merge_and_unload()
-    for name, whole in (("unpacked", unpacked), ("original", new_model()))
-}
+merged = {"unpacked": unpacked, "original": new_model()}
+for name, whole in merged.items():
+    merged[name] = PeftModel.from_pretrained(whole, folder).merge_and_unload()
 merged["packed"] = model.merge_and_unload()
 score, alike = {}, {}
 for name, whole in merged.items():
@@ -313,10 +300,10 @@ for name, whole in merged.items():
     print(f"{name}: perplexity {score[name]:.1f}, same top token {alike[name]:.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the unpacked weights give the model that you trained. With the original ones the top token differs at one
-# position in nine, although the perplexity is about the same here, so score such a model again before you use it.
-# Merged into the packed weights, the sum is rounded to 4 bits once more, small changes get lost, and the perplexity
-# rises. **Is anything lost when the first model is saved in 16 bits?** We load its file as anybody would, without peft.
+# Only the unpacked weights give the model that you trained, because the adapter was trained beside them. With the
+# original ones the top token differs at one position in nine, although the perplexity is about the same here, so score
+# such a model before you use it. Merged into the packed weights, the sum is rounded to 4 bits once more, and the
+# perplexity rises. **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
 
 # %%
 merged["unpacked"].to(torch.bfloat16).save_pretrained(f"{folder}/merged")
@@ -325,31 +312,25 @@ print(f"perplexity from the file: {nats(ready, held_out).mean().exp():.1f}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # The file is as good as the model that you trained, but its 8.1 MB are more than packed base and adapter together. If
-# memory is short where the model is used, keep these two, and let peft load the adapter beside the packed weights.
+# memory is short, keep these two, and let peft combine them.
 #
 # ## How much it saves, and when it is worth it
 #
-# Only the linear layers in the blocks are packed. The rest stays in 16 bits, or in fp32 after
-# `prepare_model_for_kbit_training`. **Which shrinks more, a model of 0.5 billion parameters or one of 7 billion?**
+# Only the linear layers in the blocks are packed. `prepare_model_for_kbit_training` puts the rest into fp32. **Which
+# shrinks more, a model of 0.5 or one of 7 billion parameters?**
 
 # %%
 for preset in ("qwen2-0.5b", "llama2-7b"):
     whole = tl.meta_model(preset)  # shapes only, without weights
     count = sum(p.numel() for p in whole.parameters())
     in_blocks = sum(weight.numel() for weight in matrices(whole))
-    print(f"{preset}: {2 * count / 1e9:.1f} GB in 16 bits; QLoRA with the rest in")
-    for bits in (16, 32):
-        left = 4.127 * in_blocks + bits * (count - in_blocks)
-        print(f"  {bits} bits: {left / 8e9:.2f} GB, {left / count / 16:.0%}")
+    bits = 4.127 * in_blocks + 32 * (count - in_blocks)
+    print(f"{preset}: {2 * count / 1e9:.1f} GB, QLoRA {bits / count / 16:.0%} of it")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If everything were packed, 4.127/16 = 26% would be left. The 7B model comes close, because embedding and head are only
-# 4% of it. In the small model the embedding for its large vocabulary is more than a quarter. With this part in fp32
-# half of the saving is gone; then skip `prepare_model_for_kbit_training` and freeze the parameters by hand.
-#
-# The paper's third idea is the *paged optimizer*. When a long batch makes memory peak, the driver moves AdamW's
-# averages to the computer's main memory until the peak is over, so the step gets slower but does not fail. The
-# `Trainer` has it as `optim="paged_adamw_32bit"`; it needs an NVIDIA GPU.
+# 4% of it. In the small model the embedding for its large vocabulary is more than a quarter. With this part in 16 bits
+# 46% would be left, so freeze such a model by hand instead of calling `prepare_model_for_kbit_training`.
 #
 # So the choice depends on what fills your memory:
 #
@@ -360,16 +341,16 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - NF4 stores a scale for 64 weights and a code of 4 bits for each: one of sixteen levels at quantiles of a normal
-#   distribution. With rounded scales, a weight takes 4.13 bits.
+# - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
+#   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
 # - Small groups keep the error low. It has no common direction, so most of it cancels in the loss.
-# - Four bits pay where frozen weights fill the memory, and they cost time in every step. Merge the adapter into the
-#   unpacked weights, or serve it beside the packed ones.
+# - Four bits pay where frozen weights fill the memory, and cost time in every step. Merge the adapter into the unpacked
+#   weights, or serve it beside the packed ones.
 #
 # ## Further reading
 #
 # - Dettmers, Pagnoni, Holtzman and Zettlemoyer 2023, [QLoRA: Efficient Finetuning of Quantized
-#   LLMs](https://arxiv.org/abs/2305.14314): NF4, double quantisation, paged optimizers, and results on large models
+#   LLMs](https://arxiv.org/abs/2305.14314)
 # - [Quantization in transformers](https://huggingface.co/docs/transformers/quantization/bitsandbytes)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -397,9 +378,9 @@ course.quiz("quiz06")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 6.1.** Write the forward pass of a QLoRA layer. `packed` has one dimension, dtype uint8 (an index needs
 # int64), and two codes in each byte: the first, times 16, plus the second. `scales` has one number for each group of
-# neighbouring weights, and the groups are of equal size. Every code stands for its number in `levels`, times the scale
-# of its group. The unpacked weights, row by row, are $\tilde{W}$ of shape (out, in). The adapter is `A` of shape (r,
-# in) and `B` of shape (out, r), with the factor `alpha` / r. Return $h$ for inputs `x` of shape (tokens, in).
+# neighbouring weights, all of equal size. A code stands for its number in `levels`, times the scale of its group. The
+# unpacked weights, row by row, are $\tilde{W}$ of shape (out, in). The adapter is `A` of shape (r, in) and `B` of shape
+# (out, r), with the factor `alpha` / r. Return $h$ for inputs `x` of shape (tokens, in).
 
 # %%
 import torch

@@ -7,9 +7,9 @@ import course
 # %% [markdown]
 # Write the forward pass of a QLoRA layer. `packed` has one dimension, dtype uint8 (an index needs int64), and two codes
 # in each byte: the first, times 16, plus the second. `scales` has one number for each group of neighbouring weights,
-# and the groups are of equal size. Every code stands for its number in `levels`, times the scale of its group. The
-# unpacked weights, row by row, are $\tilde{W}$ of shape (out, in). The adapter is `A` of shape (r, in) and `B` of shape
-# (out, r), with the factor `alpha` / r. Return $h$ for inputs `x` of shape (tokens, in).
+# all of equal size. A code stands for its number in `levels`, times the scale of its group. The unpacked weights, row
+# by row, are $\tilde{W}$ of shape (out, in). The adapter is `A` of shape (r, in) and `B` of shape (out, r), with the
+# factor `alpha` / r. Return $h$ for inputs `x` of shape (tokens, in).
 
 # %%
 import torch
