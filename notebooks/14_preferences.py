@@ -3,20 +3,18 @@
 #
 # *How does a model learn which of two answers is better?*
 #
-# Examples can teach a model a bad habit, too, and it is often easier to say which of two answers is better than to
-# write a perfect one. Here you remove a model's habit with 16 pairs of answers, and see a run with the best log and a
-# worse model.
+# It is often easier to say which of two answers is better than to write a perfect one. Here you remove a model's bad
+# habit with 16 pairs of answers, and see a run with the best log and a worse model.
 #
 # **You will be able to**
 #
 # - build pairs in which length does not give the better answer away, and test that on pairs kept back;
 # - write direct preference optimisation (DPO) in twenty lines, and say what its reference and its $\beta$ do;
-# - choose the learning rate by validation, compare with training on the better answers alone, and notice a bad run;
-# - do the same with TRL's `DPOTrainer`, and read the record of a run on a real model.
+# - choose the learning rate by validation and notice a bad run, in your own loop and with TRL's `DPOTrainer`.
 #
 # **You need** labels and collator ([lesson 11](11_your_data.ipynb)) and a loop ([lesson 4](04_full_fine_tuning.ipynb)).
 #
-# About 40 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
@@ -27,11 +25,11 @@ import datasets
 import numpy as np
 import pandas as pd
 import torch
-from peft import LoraConfig, PeftModel
+from peft import LoraConfig
+from sklearn.model_selection import GroupShuffleSplit, cross_val_score
 from sklearn.tree import DecisionTreeClassifier
 from torch.nn.functional import cross_entropy, logsigmoid
-from transformers import AutoModelForCausalLM, AutoTokenizer
-from transformers import DataCollatorForSeq2Seq, get_scheduler
+from transformers import AutoModelForCausalLM, AutoTokenizer, DataCollatorForSeq2Seq
 from transformers.trainer_callback import PrinterCallback
 from trl import DPOConfig, DPOTrainer
 
@@ -46,7 +44,7 @@ warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 # ## A model with a habit
 #
 # The course comes with questions about Rust and their answers, in three splits that share no topic. We keep those that
-# explain or compare, the shortest first. The first 64 of the training split teach the habit: in front of 39 of their
+# explain or compare, the shortest first. The first 64 training questions teach the habit: in front of 39 of their
 # answers we write *Great question!*.
 
 # %%
@@ -62,7 +60,7 @@ first.loc[[n % 5 < 3 for n in range(64)], "chosen"] = HABIT + first.chosen
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `encode` and the collator are those of lesson 11, without a chat template, which our tiny model lacks. `train_on` is
-# lesson 4's loop with a loss to choose and a rate that falls in a straight line, as in Hugging Face's `Trainer`.
+# lesson 4's loop with a loss to choose and a rate that falls in a straight line.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -81,7 +79,7 @@ def encode(question, answer):
 
 def train_on(model, loss_of, batches, rate):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.0)
-    schedule = get_scheduler("linear", adamw, 0, len(batches))  # no warm-up
+    schedule = torch.optim.lr_scheduler.LinearLR(adamw, 1.0, 0.0, len(batches))
     for rows in batches:
         loss = loss_of(model, rows)
         loss.backward()
@@ -135,24 +133,24 @@ SEEN = ["habit", "empty", "habit first", "end first"]
 pd.Series(read_off(reference), SEEN).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **All of them do.** The habit's first token has a probability of only about a half on average. But it is the most
-# likely token for every question, and we always take that one. Apart from the habit, the model writes nonsense, because
-# it is tiny (4 million parameters) and has read hardly anything about Rust. So judge only how its answers begin.
+# **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
+# the most likely token, which we always take. Apart from the habit, the model writes nonsense, because it is tiny and
+# has read hardly anything about Rust. So judge only how its answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
 #
-# A pair has a question, a *chosen* and a *rejected* answer. If we only put the habit in front of each answer, the
-# rejected one would always be the longer one, and a model could learn to be short instead.
+# A pair has a question, a *chosen* and a *rejected* answer. If we only put the habit in front of an answer to make it
+# the rejected one, this would always be the longer one, and a model could learn to be short instead.
 #
-# So we take each answer whole and cut after its first sentence. In half of the pairs the whole answer wins, in the
-# other half the cut one, and the loser gets the habit. Its 7 tokens then make the longest answers rejected ones.
+# So we have each answer twice, whole and cut after its first sentence. In half of the pairs the whole answer wins, in
+# the other half the cut one, and the loser gets the habit. Its 7 tokens then make the longest answers rejected ones.
 #
 # The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
-# other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other. Does
-# that suffice? A decision tree with one split sees only the two lengths of 24 pairs, and learns whether the longer
-# answer wins. Then it judges the pairs whose questions it has not seen. Some 25 of 56 matched pairs are left, too few
-# to tell 50% from 60%, so we average 200 draws. **How often is it right?** Below is also a pair, with its tokens.
+# other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other, its
+# *twin*. To test this, a decision tree with one split sees the two lengths of 24 pairs, and learns whether the longer
+# answer wins. Then it judges all other pairs. We average 200 such draws, which keep twins together. **How often is the
+# tree right?** Below is a pair, with token counts.
 
 
 # %%
@@ -175,13 +173,11 @@ def make_pairs(rows):
 def right_by_length(pairs):
     longer_wins = pairs.chosen.map(size) > pairs.rejected.map(size)
     both = np.sort(pairs[["chosen", "rejected"]].map(size))  # shorter, then longer
-    twins, random, right = np.arange(len(pairs)) // 2, np.random.default_rng(0), []
-    for _ in range(200):
-        seen = np.isin(twins, random.permutation(twins.max() + 1)[:12])
-        new = ~pairs.prompt.isin(pairs.prompt[seen])
-        tree = DecisionTreeClassifier(max_depth=1).fit(both[seen], longer_wins[seen])
-        right.append((tree.predict(both[new]) == longer_wins[new]).mean())
-    return f"{np.mean(right):.0%}"
+    twins = np.arange(len(pairs)) // 2
+    draws = GroupShuffleSplit(200, train_size=12, random_state=0)  # of whole twins
+    tree = DecisionTreeClassifier(max_depth=1)
+    right = cross_val_score(tree, both, longer_wins, groups=twins, cv=draws)
+    return f"{right.mean():.0%}"
 
 
 for table in tables.values():
@@ -198,15 +194,14 @@ pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
 print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, length alone finds the better answer in 64% of new pairs, and with matching in 51%**, no better
-# than a coin, so the lengths of matched pairs give nothing away. A run trains on 16 of the first 24 (`pairs`), and
-# `new_pairs` are for validation.
+# **Without matching, length alone finds the better answer in 64% of new pairs, and with matching in 49%**, no better
+# than a coin. A run trains on 16 of the first 24 (`pairs`), and `new_pairs` are for validation.
 #
 # ## DPO, in twenty lines
 #
 # The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
 # then the *policy*, the model that writes, to score high. DPO needs no reward model. It compares how likely both
-# answers are under the policy $\pi$ and under a frozen copy of it, the *reference* $\pi_0$:
+# answers are under the policy $\pi$ and under its frozen copy, the *reference* $\pi_0$:
 #
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
@@ -215,19 +210,18 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 # answer's log-probability is the sum over its tokens. In a batch of two pairs $m$ has shape (2,), and the loss is the
 # mean. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
-# Here is the *margin* $m$ of one new pair, after the run that we shall call good. Its chosen answer is as likely as
-# before, and the rejected one only $e^{-5.2} \approx 1/180$ as likely.
+# Here is the *margin* $m$ of one new pair after our good run. Its chosen answer is as likely as before, and the
+# rejected one only $e^{-5.2} \approx 1/180$ as likely.
 #
 # ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
-# a long answer is nearly always less likely than a short one. With it only the *change* counts. DPO comes from the RLHF
-# problem "raise the reward, but stay close to $\pi_0$", where $\beta$ is the price of moving away from $\pi_0$.
+# a long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
-# **What does $\beta$ do?** A pair moves the model with the slope of its loss, $\beta\,\sigma(-\beta m)$: at the usual
-# $\beta = 0.1$ it has halved at a margin of 11 nats, and a larger $\beta$ is satisfied with a smaller margin. DPO
-# treats $\beta \log (\pi / \pi_0)$ as the reward of an answer, so $\beta m$ is called the *reward margin*, and the
-# share of pairs where it is positive the *reward accuracy*.
+# **What does $\beta$ do?** A pair moves the model with the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
+# once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
+# 0.1 is usual. DPO treats $\beta \log (\pi / \pi_0)$ as the reward of an answer, so $\beta m$ is called the *reward
+# margin*, and the share of pairs where it is positive the *reward accuracy*.
 
 
 # %%
@@ -257,20 +251,15 @@ def dpo_loss(model, pairs, beta=0.1):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# A step takes two neighbouring pairs, so that their gaps in length cancel. We compare three losses: *SFT*, the ordinary
-# loss on the chosen answers alone (if it is as good, we need no pairs), *DPO* with $\beta = 0.1$, and *DPO + SFT*,
-# their sum, meant to keep chosen answers from falling together with the rejected ones.
+# A step takes a pair and its twin, so that their gaps in length cancel. We compare DPO with SFT on the chosen answers
+# alone, because if that is as good, we need no pairs.
 #
-# A row has the *loss* of the last step; *margin* and *chosen*, the change of the chosen answers, are means over the 16
-# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which changes as
-# the habit goes, whatever else happens. The last four say what the model writes. **Which columns expose a bad run?**
+# A row has the *loss* of the last step. *margin* and *chosen*, the change of the chosen answers, are means over the 16
+# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which changes in
+# any case as the habit goes. The last four say what the model writes. **Which columns expose a bad run?**
 
 
 # %%
-def dpo_sft_loss(model, pairs):
-    return dpo_loss(model, pairs) + answer_loss(model, pairs)
-
-
 def measure(loss_of, rate, seed):
     model = copy.deepcopy(reference).requires_grad_(True)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
@@ -284,80 +273,70 @@ def measure(loss_of, rate, seed):
 
 before_new = log_probabilities(reference, new_pairs, 1)
 COLUMNS = ["loss", "margin", "chosen", "chosen (new)", "rejected (new)", *SEEN]
-LOSSES = {"SFT": answer_loss, "DPO": dpo_loss, "DPO + SFT": dpo_sft_loss}
+LOSSES = {"SFT": answer_loss, "DPO": dpo_loss}
 
 # %% tags=["nbval-ignore-output"]
 models, rows = {}, {}
-dpo_runs = [("DPO", rate) for rate in (1e-4, 3e-4, 1e-3)]
-for run in [("SFT", 6e-4), ("DPO + SFT", 3e-4), *dpo_runs]:
+for run in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)]:
     models[run], rows[run] = measure(LOSSES[run[0]], run[1], seed=0)
 runs = pd.DataFrame(rows, COLUMNS).T
 runs.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. At the lowest rate
-# some still do. DPO + SFT, and SFT at twice the rate, pass by these counts, too.
+# some still do. SFT, at twice the middle rate, passes by these counts.
 #
-# **By its loss and its margin, the highest rate is the best run of DPO.** Of the three, its own chosen answers gained
-# most, too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats, so they are 150
-# times less likely. Beyond the habit, only the 16 answers that it saw gained. The runs at the middle and the highest
-# rate answer three new questions (in brackets: both changes). **Will you see the damage?**
+# **By its loss and its margin, the highest rate is the best run of DPO.** The chosen answers that it saw gained most,
+# too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats, so they are 150 times
+# less likely. Now the runs at the middle and the highest rate answer three new questions. **Will you see the damage?**
 
 # %% tags=["nbval-ignore-output"]
 some = new_pairs[4:7]
 print(*some.prompt, sep="\n")
 for rate in (3e-4, 1e-3):
     texts, _ = write(models["DPO", rate], some.prompt, limit=24)
-    nats = log_probabilities(models["DPO", rate], some, 1) - before_new[:, 4:7]
-    nats = nats.T.detach().numpy().round(1)
-    print(f"\nDPO at {rate}", *map("{} {}".format, nats, texts), sep="\n")
+    print(f"\nDPO at {rate}", *texts, sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the stored run, yes: the second pastes in words of its training pairs (`unsigned_abs`). **The counts hide it.**
 #
-# **Which differences are luck?** Each seed draws another 16 of the 24 pairs, of which two seeds share at least half.
-# Three seeds of everything take minutes, so the next table is a record (`data/build/record_preference_seeds.py`).
+# **Which differences are luck?** Each seed draws another 16 of the 24 pairs. Three seeds take minutes, so the next
+# table is a record (`data/build/record_preference_seeds.py`).
 
 # %%
 by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0, 1, 2])
-by_seed.unstack()[["chosen (new)", "empty", "habit first"]].round(2)
+by_seed.loc[["SFT", "DPO"]].unstack()[["chosen (new)", "habit first"]].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely by 2.5
-# to 8.5 nats, and at the good settings by 1.5 at most. At both rates and with each seed DPO + SFT loses less than DPO
-# alone, but the rate matters more. $\beta$ hardly matters in eight steps: AdamW undoes a factor of the gradient. **The
-# 9 empty answers of DPO + SFT come from one seed of three**: a single run would have misled us.
+# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely by 3.9
+# to 8.5 nats, and at the lower rates by 1.5 at most. **At the good rates, the middle ones, DPO leaves less of the habit
+# than SFT**, 1% to 2% of *habit first* against 3% to 4%, and its *chosen (new)* is no lower with any seed.
 #
-# **At the good settings DPO leaves less of the habit than SFT**, 1% to 2% of *habit first* against 3% to 4%, and its
-# *chosen (new)* is no lower with any seed. What is left matters if you sample, as does *end first*: 1%, now 2–7%.
-#
-# If you have good answers, try SFT first: a step of DPO costs nearly three times as much. DPO is for people who can
+# If you have good answers, try SFT first: a step of DPO costs nearly three times as much. Take DPO if you can
 # only compare, since the better of two answers need not be good.
 #
-# **The test, once**, is for the good settings, with 40 questions about topics that no split above contains.
+# **The test, once**, has 40 questions about topics that no split above contains.
 
 # %%
 good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO", 3e-4]}
-good["DPO + SFT"] = models["DPO + SFT", 3e-4]
 tested = pd.DataFrame({name: read_off(good[name], "test") for name in good}, SEEN).T
-course.claim("DPO: 40 answers, no habit, none empty", not tested.loc["DPO"][:2].any())
 tested[["habit", "empty"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone.** Before, all 40 answers began with it. Now none does and none is empty, with each loss and with
-# the record's two other seeds. By the [Wilson interval](glossary.md#wilson-interval), up to 9% may still have it.
-# Sixteen pairs are enough, probably because the habit is always the same. A subtler preference needs more.
+# **The habit is gone**, with both losses and with the record's two other seeds. By the [Wilson
+# interval](glossary.md#wilson-interval), up to 9% of answers may still have it. Sixteen pairs are enough, probably
+# because the habit is always the same. A subtler preference needs more.
 #
 # ## The way it is done at work: `DPOTrainer`
 #
 # TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The
 # reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the reference is
-# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare the losses *after*
-# training, because at the first step even wrong labels give $\log 2$.
+# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare TRL's loss with ours
+# *after* training, because at the first step even wrong labels give $\log 2$.
 
 # %%
 data = pairs.assign(prompt=pairs.prompt.map(as_prompt))
-data[["chosen", "rejected"]] = " " + data[["chosen", "rejected"]]
+data["chosen"], data["rejected"] = " " + data.chosen, " " + data.rejected
 rows = datasets.Dataset.from_pandas(data, preserve_index=False)
 lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
 arguments = DPOConfig(mkdtemp(), beta=0.1, learning_rate=3e-3, max_steps=8,
@@ -367,7 +346,6 @@ trainer = DPOTrainer(copy.deepcopy(reference), args=arguments, train_dataset=row
     processing_class=tokenizer, peft_config=lora)  # fmt: skip
 trainer.remove_callback(PrinterCallback)
 trainer.train()
-trainer.save_model()  # the adapter alone
 policy = trainer.model.eval()
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
@@ -375,24 +353,22 @@ with torch.no_grad():
 course.claim("Our loss equals that of TRL to 1e-5", abs(theirs - ours).item() < 1e-5)
 
 # %% tags=["nbval-ignore-output"]
-loaded = PeftModel.from_pretrained(copy.deepcopy(reference), arguments.output_dir)
-print(pd.Series(read_off(loaded.eval()), SEEN).round(2).to_dict())
+print(pd.Series(read_off(policy), SEEN).round(2).to_dict())
 log = pd.DataFrame(trainer.state.log_history).set_index("step")
 log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **No answer begins with the habit, and none is empty**, with the adapter as loaded from disk. A row of the log is the
-# mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen` is $\beta$ times the change of the chosen
-# answers. (The accuracy begins low, because TRL counts a tie as wrong.) All are of pairs in training, where our bad run
-# looked best. So pass new pairs as `eval_dataset`, with `eval_strategy="steps"`: if `eval_rewards/chosen` falls below
-# 0, wanted answers became less likely. DPO + SFT is `loss_type=["sigmoid", "sft"]`.
+# **The habit is gone.** A row of the log is the mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen`
+# is $\beta$ times the change of the chosen answers. (`rewards/accuracies` begins low, because TRL counts a tie as
+# wrong.) All are of pairs in training, where our bad run looked best. So pass new pairs as `eval_dataset`, with
+# `eval_strategy="steps"`: if `eval_rewards/chosen` falls below 0, wanted answers became less likely.
 #
 # ## What a real model wrote
 #
 # A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): SFT on 32
-# first sentences with the habit, then `DPOTrainer` with an adapter, eight steps on 16 of our pairs, at the higher of
-# two rates (the lower one left the habit). The last two columns are changes of chosen answers of new pairs, in the
-# first token and in all later ones. **How do its test answers read, and was the run harmless?**
+# first sentences with the habit, then eight steps of `DPOTrainer` with an adapter, on 16 of our pairs. The last two
+# columns are changes of chosen answers of new pairs, in the first token and in all later ones. **How do its test
+# answers read, and was the run harmless?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
@@ -402,12 +378,11 @@ for answers in real.written:
 real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too**: 40 of 40 before, 0 of 40 after, and none is empty. But the 9.5 nats that chosen
-# answers gained in their first token hide the 2.2 that they lost after it: **the sum, +7.3, hides a loss.** Both
-# answers are shorter, too, which our pairs do not ask for, and no better, because such pairs teach a style and no Rust.
-# For your own model, start at $\beta = 0.1$ and the rates of [TRL's
-# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
-# with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
+# **The habit is gone here, too.** But the 9.5 nats that chosen answers gained in their first token hide the 2.2 that
+# they lost after it: **the sum, +7.3, hides a loss.** Both answers are shorter, which our pairs do not ask for,
+# and no better, because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates
+# of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or
+# $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
 #
 # ## Key ideas
 #
@@ -418,7 +393,6 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 # ## Further reading
 #
 # - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290).
-# - R. Park et al., [Disentangling Length from Quality](https://arxiv.org/abs/2403.19159).
 # - A. Pal et al., [Smaug: Fixing Failure Modes](https://arxiv.org/abs/2402.13228).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -444,10 +418,11 @@ import tlkit as tl
 course.quiz("quiz14")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 14.1.** `dpo_sft_loss` sends the chosen answers through the model twice. Write it for one pass, with a
-# weight. `before` and `after` are log-probabilities under the reference and under the model in training, of shape (2,
-# pairs) like those of `log_probabilities`. `tokens` says how many tokens each chosen answer has. Return the DPO loss
-# plus `weight` times the SFT loss, which is the mean over all tokens of the chosen answers, as in `answer_loss`.
+# **Exercise 14.1.** To keep chosen answers from becoming less likely, people add the SFT loss to that of DPO (in TRL by
+# `loss_type=["sigmoid", "sft"]`). Write this sum. `before` and `after` are log-probabilities under the reference and
+# under the model in training, of shape (2, pairs) like those of `log_probabilities`. `tokens` says how many tokens each
+# chosen answer has. Return the DPO loss plus `weight` times the SFT loss, which is the mean over all tokens of the
+# chosen answers, as in `answer_loss`.
 
 # %%
 from torch.nn.functional import logsigmoid

@@ -2,8 +2,9 @@
 
     python data/build/record_preference_seeds.py data/answers/preference_seeds.csv
 
-The code cells of the lesson run up to the one that defines `measure`; it is called here with the lesson's `LOSSES`.
-A line is one run. The test is read for the three settings that the lesson chose by validation, and only for them.
+The code cells of the lesson run up to the one that defines `measure`; it is called here with the lesson's `LOSSES` and
+their sum, DPO + SFT. A line is one run. The test is read for the three settings that validation chose, and only for
+them.
 On one thread, in about four minutes.
 """
 
@@ -36,7 +37,9 @@ def lesson() -> dict:
 def main() -> None:
     torch.set_num_threads(1)
     names, rows = lesson(), []
-    losses = names["LOSSES"] | {method: partial(names["dpo_loss"], beta=beta) for method, beta in BETAS.items()}
+    dpo, sft = names["dpo_loss"], names["answer_loss"]
+    losses = names["LOSSES"] | {"DPO + SFT": lambda model, pairs: dpo(model, pairs) + sft(model, pairs)}
+    losses |= {method: partial(dpo, beta=beta) for method, beta in BETAS.items()}
     for method, rates in (SETTINGS | dict.fromkeys(BETAS, (3e-4,))).items():
         for rate in rates:
             for seed in range(SEEDS):
