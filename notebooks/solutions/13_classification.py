@@ -5,11 +5,10 @@
 import course
 
 # %% [markdown]
-# A help desk lets a classifier decide only if it is sure, and hands the other tickets to a person. Write a function
-# that says what this would be worth. It gets `probabilities`, a tensor of shape (texts, classes), the true classes
-# `labels`, a tensor of shape (texts,), and a `threshold`. The classifier decides a text if its largest probability is
-# at least the threshold. Return two numbers: the share of the texts that it decides, and the share of these that it
-# gets right. At least one text is decided.
+# Write the rule of the last section as a function that you can keep. It gets `probabilities`, a tensor of shape (texts,
+# classes), the true classes `labels`, of shape (texts,), and a `threshold`. A text is decided if its largest
+# probability is at least the threshold. Return two numbers: the share of the texts that are decided, and the share of
+# these that are right. At least one text is decided.
 
 
 # %%
