@@ -12,7 +12,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
 # [lesson 12](12_a_real_task.ipynb) for intervals.
 #
-# About 40 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import inspect
@@ -25,7 +25,6 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
-from timeit import repeat
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,7 +33,7 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from openai import OpenAI
 from scipy.stats import binom, binomtest, chi2_contingency
-from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
@@ -54,8 +53,8 @@ starting = ThreadPoolExecutor().submit(running.enter_context, service(work, log_
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
 # training of a LoRA adapter, with 120 questions in 60 steps. There, a function added `This is a question about` to each
 # question. A caller does not have it, so these words go into the [chat template](glossary.md#chat-template), which is
-# saved with the tokenizer, and the caller sends nothing but the question. The *response template* tells the server
-# after which words the answer begins, and which token ends it.
+# saved with the tokenizer. The *response template* tells the server after which words the answer begins, and which
+# token ends it.
 
 # %%
 DESKS = ["Python", "Rust", "other"]
@@ -73,7 +72,7 @@ adapted, held_out = desk_adapter(tokenizer)
 #
 # One model is simpler to ship than a base and an adapter, so we [merge](glossary.md#merging) the two. Then we check two
 # things: the merged model must give the same [logits](glossary.md#logit) as before, and the model that is loaded from
-# the saved folder must have the same weights. **Which of the two should hold exactly, and which only nearly?**
+# the folder must have the same weights. **Which of the two should hold exactly, and which only nearly?**
 
 # %%
 batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt")
@@ -95,8 +94,8 @@ print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 #
 # ## Validate every answer
 #
-# A model can write anything, but its caller needs one of three names. So `desk_of` looks at each answer, and if it is
-# none of them, it becomes `unknown` and goes to a person.
+# A model can write anything, but its caller needs one of three names. So `desk_of` turns any other answer into
+# `unknown`, and the question goes to a person.
 
 
 # %%
@@ -141,8 +140,8 @@ print(f"model: {score}\nrule:  {(held_out.desk == by_rule).sum()} of 75")
 # `desk` is the folder of the only model that callers can ask, and `HF_HUB_OFFLINE=1` keeps the server from downloading
 # another. 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the
 # server asks for no password, and whoever reaches it can unload the model. Others come through a proxy with a login,
-# and to `/v1/chat/completions` only. The first cell started the server by `service`, on the CPU and a free port,
-# for any folder in `desk-service`. **Put a question of your own into `mine`.**
+# and to `/v1/chat/completions` only. Here the first cell started the server by `service`, on a free port, for any
+# folder in `desk-service`. **Put a question of your own into `mine`.**
 
 
 # %%
@@ -167,10 +166,10 @@ print(ask(client, "desk", mine), "|", mine)
 # whatever has changed around it: template, number format or server. *A new model* may answer differently. So the other
 # test asks it $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
-# Suppose that the accuracy is exactly our 92%. Then each question is like a coin that shows heads with this
-# probability, and the number of right answers, if we draw $n$ again and again, follows a *binomial distribution*. Below
-# $k$ we want less than 2.5% of the draws. So $k$ is `binom.ppf(0.025, n, 0.92)`, which is 16 for 20 questions. **How
-# low must a new model's accuracy be before such a test of 20 fails four times out of five?**
+# Suppose that the accuracy is exactly our 92%. If we draw $n$ questions again and again, the number of right answers
+# then follows a *binomial distribution*. Below $k$ we want less than 2.5% of the draws. So $k$ is
+# `binom.ppf(0.025, n, 0.92)`, which is 16 for 20 questions. **How low must a new model's accuracy be before such a test
+# of 20 fails four times out of five?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -187,15 +186,13 @@ axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 20 questions a drop to 80% passes in six of ten draws. The chance of noticing a real drop is the test's
-# [power](glossary.md#power), and it grows slowly: to see half the drop, you need about four times the questions. So the
-# short test only stops a ruined model. (For a long one, measure the released model on as many questions first: if its
-# accuracy is 88%, which our interval allows, it fails "266 of 300" in 60% of the draws.)
+# It must be at 69%, a drop of 23 points. The chance of noticing a real drop is the test's [power](glossary.md#power),
+# and it grows slowly: to see half the drop, you need about four times the questions. So the short test only stops a
+# ruined model.
 #
 # If a new model passes it, also compare it with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
-# [lesson 13](13_classification.ipynb): only those questions count that just one of the two gets right. If both are
-# equally good, these are throws of a fair coin, and `binomtest` says how often it gives a split at least this uneven
-# (the *p-value*). **Take the two `if`s for the old release and the model for the new one. Is it better?**
+# [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. **Take
+# the two `if`s for the old release and the model for the new one. Is it better?**
 
 
 # %%
@@ -216,8 +213,7 @@ print(split.format(*in_pairs(by_rule, np.array(named), held_out.desk)))
 #
 # pytest runs each function whose name begins with `test`, and passes it what the *fixture* `served` returns. The cell
 # writes four files: `test_desk.py`, which it prints, an empty `pytest.ini`, `asking.py` with two functions of this
-# notebook, and `release.json` with our answers to 20 questions, seven from each desk but the last one. In a second
-# terminal you run the tests like this:
+# notebook, and `release.json` with our answers to 20 questions. In a second terminal you run the tests like this:
 #
 # ```text
 # cd desk-service
@@ -234,7 +230,7 @@ print(split.format(*in_pairs(by_rule, np.array(named), held_out.desk)))
 # kill %1
 # ```
 #
-# If it passes and has not clearly lost in pairs (exercise 19.1), it goes out, and you rerun this cell with its answers.
+# If it passes and has not clearly lost in pairs (exercise 19.1), it goes out, and its answers replace the old ones.
 
 # %%
 release = held_out.assign(answer=named).groupby("desk").sample(7, random_state=0)[:20]
@@ -268,8 +264,8 @@ print("texts of desk-2:", broken)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # Both tests stop the second release, because all its 20 texts are empty. In training, the answer began with a token
 # that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the
-# model never saw there, and it ends the text at once. No error is raised and the weights are perfect, so without a test
-# of the service you would notice it only when the answers become `unknown`.
+# model never saw there, and it ends the text at once. No error is raised and the weights are perfect, so only a test of
+# the service can notice it.
 #
 # ## See when the questions change
 #
@@ -306,8 +302,8 @@ logs["release"].ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, i
 # If the questions change, which is called [drift](glossary.md#drift), the *shares of the answers* often change, too.
 # `chi2_contingency` compares a week's counts with those of the release. Its p-value says how often weeks with the same
 # shares differ at least this much by chance. (It takes the questions for different ones, as they would be in a real
-# service.) We raise an alarm below 0.01. For the alarm's power we draw 1,000 pairs of weeks from the shares of our two.
-# **Are 75 requests a week enough?**
+# service.) We raise an alarm below 0.01. For its power we draw 1,000 pairs of weeks from the shares of our two. **Are
+# 75 requests a week enough?**
 
 # %%
 weeks = {week: log.desk.value_counts() for week, log in logs.items()}
@@ -320,9 +316,9 @@ for n in (75, 380):
     print(f"{n} requests a week: the alarm rings in {np.mean(alarms):.0%} of the draws")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 75 requests a week the alarm would rarely ring, with 380 in about four of five weeks. An alarm says that
-# something has changed, and not yet that the model is wrong. So label some of the logged questions by hand. Here we
-# know the labels. **Which loses more, the model or the `if`s, and can one line mend it?**
+# With 75 requests the alarm would rarely ring, with 380 in about four of five weeks. It says that something has
+# changed, and not yet that the model is wrong. So label some of the logged questions by hand. Here we know the labels.
+# **Which loses more, the model or the `if`s, and can one line mend it?**
 
 
 # %%
@@ -341,53 +337,24 @@ for sign in ("`", r"[^\w\s.,?'\"-]|_"):
 # Sixteen to none looks decisive, but our form removed the one character by which the rule knows Rust. Code has other
 # signs. So the last two lines are of a rule that looks for an underscore, or any character but letters, digits, spaces
 # and `.,?'"-`. This rule loses two of 75 (and 11 of the 120 training questions, by which we chose it), and neither
-# difference to the model is clear. The model can be repaired as well, if its training has questions without backticks,
-# but the rule needed one line and no server. So **for these desks we would ship the two `if`s**, with the same tests,
-# log and alarm. A model is worth a server where it beats your best rule, as in [lesson 12](12_a_real_task.ipynb) after
-# 288 steps.
-#
-# ## Fewer bits
-#
-# A parameter takes 4 bytes in fp32, 2 in bf16, and about half a byte in 4 bits ([lesson 6](06_qlora.ipynb)). We load
-# the folder in each format and let it answer the 75 questions. **Which format answers fastest on your machine?**
-
-# %% tags=["nbval-ignore-output"]
-nf4 = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_quant_type="nf4")
-formats = {"fp32": {"dtype": torch.float32}, "bf16": {"dtype": torch.bfloat16}}
-formats["4 bits"] = {"dtype": torch.float32, "quantization_config": nf4}
-rows = []
-for options in formats.values():
-    model = AutoModelForCausalLM.from_pretrained(work / "desk", **options)
-    other = np.array(answers(model, held_out.question))
-    waits = repeat("answers(model, [mine])", globals=globals(), number=1, repeat=10)
-    row = {"MB of weights": model.get_memory_footprint() / 1e6}
-    row |= {"ms at best": 1000 * min(waits), "changed": (other != named).sum()}
-    rows.append(row | {"right": (other == held_out.desk).sum()})
-pd.DataFrame(rows, formats).round(1)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# bf16 halves the weights and changes no answer. 4 bits need 5 of 16 MB (0.2 MB of scales are not counted, and the
-# embedding is not packed) and change one. In our run neither is faster, because that processor has no instructions for
-# bf16, and 4 bits are unpacked in each product. On a GPU bf16 is usually faster, so measure where you will serve. You
-# would serve bf16 by `--dtype bfloat16`. (`--quantization bnb-4bit` also rounds the scales.) Each is a new release, to
-# be tested as one.
+# difference to the model is clear. The model can be repaired as well, by training questions without backticks, but the
+# rule needed one line and no server. So **for these desks we would ship the two `if`s**, with the same tests, log and
+# alarm. A model is worth a server where it beats your best rule, as in [lesson 12](12_a_real_task.ipynb).
 #
 # ## Other servers
 #
 # Without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file, often in 4
 # bits (`Q4_K_M`). For many users on a GPU there is [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where
-# each request picks an adapter. For a merged SmolLM2 of lesson 12 in a folder `tickets` we ran the first command, and
-# the next two steps from Python. (Ollama and vLLM were not run here.)
+# each request can pick its adapter. With llama.cpp it goes like this:
 #
 # ```text
 # python convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
 # llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
-# llama-server -m tickets.gguf --host 127.0.0.1
-# ollama create tickets -f Modelfile  # its lines: FROM ./tickets.gguf and SYSTEM Bug report to JSON.
-# vllm serve BASE_MODEL --host 127.0.0.1 --enable-lora --lora-modules tickets=adapter
+# llama-server -m tickets-q4.gguf --host 127.0.0.1
 # ```
 #
-# We recorded llama.cpp's answers to 24 validation reports. **How many of them does `Q4_K_M` change?**
+# For a merged SmolLM2 of lesson 12 we ran the first command, and the other steps from Python, and recorded the answers
+# to 24 validation reports. **How many of them does `Q4_K_M` change?**
 
 # %%
 trial = pd.read_csv(tl.DATA / "tickets/runs/gguf.csv", keep_default_na=False)
@@ -396,16 +363,15 @@ for way in ("f16", "Q4_K_M"):
     print(f"{way}: {kept} of 24 answers are those of transformers")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The conversion itself changes nothing, but `Q4_K_M`, which shrinks 271 MB to 105 (6 bits a parameter, because most
-# matrices are too narrow for 4), changes 18. Are they worse? Of 96 fields 41 were right before. Eight of these are lost
-# and none is won (p-value 0.008). So test after each conversion.
+# The conversion itself changes nothing, but `Q4_K_M`, which shrinks 271 MB to 105, changes 18. Are they worse? Of 96
+# fields 41 were right before. Eight of these are lost and none is won (p-value 0.008). So test after each conversion.
 #
 # ## The model card
 #
 # A [model card](glossary.md#model-card) tells what the model is for, what it was trained and tested on, and where it
 # fails. It is the folder's `README.md`, and its head is for the search of the Hugging Face hub. To publish a model, add
-# a `license` to the head that agrees with those of base model and data. Our questions are under CC BY 4.0, so the card
-# names title, authors and license. Our base model states no license.
+# a `license` that agrees with those of base model and data. Our questions are under CC BY 4.0, so the card names title,
+# authors and license. Our base model states none.
 
 # %%
 text = f"""---
@@ -439,7 +405,7 @@ shutil.rmtree(work / "desk-2")  # nobody should be served the broken release
 # ## Further reading
 #
 # - Mitchell et al. 2019, [Model Cards for Model Reporting](https://arxiv.org/abs/1810.03993)
-# - Breck et al. 2017, [The ML Test Score](https://research.google/pubs/pub46555/): 28 tests for models in production
+# - Breck et al. 2017, [The ML Test Score](https://research.google/pubs/pub46555/)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

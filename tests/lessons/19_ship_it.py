@@ -18,8 +18,8 @@ for n, k in least.items():
     assert binom.cdf(k - 1, n, 69 / 75) < 0.025 <= binom.cdf(k, n, 69 / 75)
     drops[n] = round(100 * (69 / 75 - true[binom.cdf(k - 1, n, true) >= 0.8].max()))
 assert drops == {20: 23, 75: 11, 300: 5, 1000: 3}
-# What it can miss: a drop to 80% in six of ten sets, one to 70% in a quarter; and 16 of 20 says 58 to 92%.
-assert 0.35 < binom.cdf(15, 20, 0.8) < 0.4 and 0.75 < binom.cdf(15, 20, 0.7) < 0.8
+# What it can miss: a drop to 70% in a quarter of the sets; and 16 of 20 says 58 to 92%.
+assert 0.75 < binom.cdf(15, 20, 0.7) < 0.8
 assert [round(100 * end) for end in binomtest(16, 20).proportion_ci(method="wilson")] == [58, 92]
 assert release.desk.value_counts().to_dict() == {"Python": 7, "Rust": 7, "other": 6}
 
@@ -55,12 +55,6 @@ for n, share in ((75, 0.13), (380, 0.80)):
     shift = chi2_contingency(counts * n / 75).statistic
     assert abs(ncx2.sf(chi2.ppf(0.99, 2), 2, shift) - share) < 0.01
 
-# Fewer bits: rounding may move a close answer.
-megabytes = [row["MB of weights"] for row in rows]
-assert [round(size, 1) for size in megabytes] == [16.1, 8.1, 4.8] and rows[0]["changed"] == 0
-assert all(row["changed"] <= 4 and abs(row["right"] - 69) <= row["changed"] for row in rows)
-packed = sum(p.numel() for name, p in loaded.named_parameters() if name.endswith("proj.weight"))
-assert round(packed / 64 * 4 / 1e6, 1) == 0.2  # scales of 64 weights each
 # SmolLM2 by llama.cpp, recorded: its fields.
 labels = pd.read_json(tl.DATA / "tickets/validation.jsonl", lines=True).set_index("id").loc[trial.id]
 
@@ -74,7 +68,6 @@ merged, quantized = (fields(trial[way]) for way in ("f16", "Q4_K_M"))
 assert (merged.sum(), quantized.sum()) == (41, 33)
 lost, won = (merged & ~quantized).sum(1), (quantized & ~merged).sum()  # each in another report
 assert lost.max() == 1 and (lost.sum(), won) == (8, 0) and round(binomtest(8, 8).pvalue, 3) == 0.008
-assert 6 < 8 * 105_453_920 / 134_515_008 < 6.5  # bytes of the file, parameters
 assert [(trial[way] == trial.transformers).sum() for way in trial.columns[2:]] == [24, 4, 6]
 card = ModelCard.load(work / "desk" / "README.md")
 assert card.data.base_model == "tiny-qwen2" and "69 of 75" in card.text
