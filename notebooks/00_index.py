@@ -40,20 +40,20 @@
 # | **Part 4: Do the job** | | |
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 37 |
 # | [12 · A real task](12_a_real_task.ipynb) | When is fine-tuning worth it? | 39 |
-# | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 38 |
-# | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 40 |
+# | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 37 |
+# | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 37 |
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 36 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 32 |
 # | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 35 |
 # | **Part 6: Beyond** | | |
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 37 |
-# | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 40 |
+# | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 37 |
 # | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 41 |
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 18 |
 #
-# About 13 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
+# About 12 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.
 #
 # ## How to work
