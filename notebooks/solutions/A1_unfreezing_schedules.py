@@ -5,9 +5,10 @@
 import course
 
 # %% [markdown]
-# Write ULMFiT's slanted triangular schedule, as the factor by which the highest rate is multiplied in a step. The steps
-# are counted from 0, and `cut` is `math.floor(steps * cut_frac)`. Before the cut, $p$ is `step / cut`; from the cut on it
-# is `1 - (step - cut) / (cut * (1 / cut_frac - 1))`. The factor is $(1 + p\,(\mathrm{ratio} - 1)) / \mathrm{ratio}$.
+# ULMFiT also multiplies each column of the table: the rate rises in a straight line, then falls in another. Write this
+# *slanted triangular* factor of a step. The steps are counted from 0, and `cut` is `math.floor(steps * cut_frac)`.
+# Before the cut, $p$ is `step / cut`; from the cut on it is `1 - (step - cut) / (cut * (1 / cut_frac - 1))`. The factor
+# is $(1 + p\,(\mathrm{ratio} - 1)) / \mathrm{ratio}$.
 
 # %%
 import math

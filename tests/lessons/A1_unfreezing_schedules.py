@@ -5,18 +5,13 @@ assert (changes > 0).all(axis=None), "every part moves in the end"
 assert (changes.loc["embedding"].drop("full") < changes["full"]["embedding"] / 2).all()
 assert (mistake[4:] > 0).sum() == 0 < mistake["block 7"] and round(mistake["block 3"], 1) == 0.0
 
-recorded = pd.read_csv(folder / "comparison.csv", comment="#").set_index("strategy")
-assert recorded.learning_rate[names].tolist() == [0.001, 0.00316, 0.00316]
+assert recorded.learning_rate[names].tolist() == [0.001, 0.00316, 0.00316] and (recorded.seeds[names] == 3).all()
 assert recorded.general[names].round().tolist() == [64, 58, 53] and round(recorded.general_before["full"]) == 36
-assert (result.Python[names] - recorded.general[names]).abs().max() < 0.1
-assert documents.document.nunique() == 40 and runs.seed.nunique() == 3
-apart = pairs.set_index(["first", "second"])
-assert not apart.separated["full", "discriminative_rates"]
-assert 4 <= apart.difference.abs()["full", "gradual_unfreezing"] < 4.5 and apart.separated["full", "gradual_unfreezing"]
-assert apart.separated.sum() == 2
-low, high = result["above full, from"], result["to"]
+assert "# - test_documents: 40\n" in file.read_text() and "# - against: full\n" in file.read_text()
+assert 4 <= recorded.difference["gradual_unfreezing"] < 4.5
+low, high = recorded.difference_low, recorded.difference_high
 assert low["gradual_unfreezing"] > 0 > low["discriminative_rates"] and high["discriminative_rates"] > 0
-seeds = runs.groupby("strategy").general
+seeds = course.recorded("tiny/all/runs").query("strategy in @names").groupby("strategy").general
 assert seeds.max().drop("full").max() < seeds.min()["full"], "with every seed"
 rates = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy in @names")
 search = rates.pivot_table("validation_perplexity", "learning_rate", "strategy")
