@@ -5,9 +5,9 @@
 import course
 
 # %% [markdown]
-# In a batch, short texts are filled up with padding, which should not count. The convention of all libraries is a label
-# of -100 at such places. Write the loss for that: `logits` has the shape (texts, tokens, vocabulary), and `labels` has
-# (texts, tokens), not shifted yet. Return the mean loss of all tokens that count and that are predicted.
+# In a batch, short texts are filled up with padding, which should not count. By convention its label is -100. Write the
+# loss for that: `logits` has the shape (texts, tokens, vocabulary), and `labels` has (texts, tokens), not shifted yet.
+# Return the mean loss of all predicted tokens that count.
 
 # %%
 import torch

@@ -6,13 +6,18 @@ assert torch.equal(table[ids[0, 3]], table[ids[0, 14]]) and words[3] == words[14
 generated = model.generate(ids[:, :9], max_new_tokens=8, do_sample=False)
 assert text.tolist() == generated.tolist(), "the same text by hand as with generate"
 
-assert abs(copying_without((2, 0))[0] - 0.544) < 0.01 and abs(copying_without((7, 0), (5, 2))[1] - 0.474) < 0.01
-assert len(lower) == 28 and abs(sorted(lower.values())[1] - 0.563) < 0.01, "5.3 comes close"
+assert abs(copying_without((2, 0))[0] - 0.544) < 0.01 and abs(copying_without((7, 0))[1] - 0.53) < 0.01
+lower = {(b, h): copying_without((b, h))[0] for b in range(7) for h in range(4)}
+assert sorted(lower, key=lower.get)[:2] == [(2, 0), (5, 3)] and len(lower) == 28
+assert abs(lower[5, 3] - 0.563) < 0.01, "5.3 comes close"
 
 assert round(-math.log(0.5), 2) == 0.69 and round(-math.log(0.001), 1) == 6.9
 
 assert abs(rare.item() / 0.001 + 3.16) < 0.01
-assert abs(math.sqrt(0.001) - 1 / 30) < 0.002 and round(1 - 0.999**100, 3) == 0.095
+assert abs(math.sqrt(0.001) - 1 / 30) < 0.002
+w, g = torch.zeros(3), torch.tensor([5.0, 0.01, -0.0001])
+adamw_(w, g, torch.zeros(3), torch.zeros(3), t=1, rate=0.001)
+assert torch.allclose(w, -0.001 * g.sign(), rtol=1e-3)
 
 # after: check-heads
 after_first = words.index(" argument") + 1

@@ -55,8 +55,8 @@ causal_loss = function_exercise(
 
 QUIZ = Quiz(
     "quiz02",
-    "Somebody multiplies the loss by 10, so that every gradient of the whole run is 10 times as large. Nothing is "
-    "clipped, and AdamW's epsilon is too small to matter. How do the weights move?",
+    "Somebody multiplies the loss by 10. Nothing is clipped, and AdamW's epsilon is too small to matter. "
+    "How do the weights move?",
     {
         "a": "As before: both moments grow along, and the factor cancels.",
         "b": "10 times as far in every step.",
