@@ -232,7 +232,7 @@ print({name: f"{number:,}" for name, number in left.items()})
 # of the adapter layers (two blocks, a norm and the head) hold 166 million. So freeze lower layers trained more, and
 # "less is more" fails before any statistics.
 #
-# **Check 3, count:** do the parameters of all parts that are said to be trained add up to the given number?
+# **Check 3, count:** do the parameters of all trained parts add up to the given number?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: a ranking from one block
@@ -263,7 +263,7 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With one document, about 137 tokens, four in ten reports name another winner. Eight documents, about 1,100 tokens,
 # settle the winner, which leads by 0.07 nats, but not the ranking, because the other three lie within 0.04 nats. More
-# seeds help little here, but a single seed could not have told you so.
+# seeds help little here, which a single seed could not tell.
 #
 # **Check 4, sample:** is each score from at least 1,000 tokens and three seeds? Smaller differences need more, and the
 # interval of lesson 15.
@@ -310,10 +310,10 @@ limits.round(1)
 #
 # **Check 5, speed:** is the speed-up within what arithmetic and traffic can save together?
 #
-# Our *hypothesis* is that three runs did not fit the card, which has 8.6 GB, so the driver moved a part into main
-# memory. A frozen parameter takes 4 bytes. A trained one takes the 16 of [lesson 9](09_memory.ipynb), and 4 more while
-# AdamW computes the roots of all second moments at once. Besides, the program never frees `base_model`, which it scored
-# first. **Which runs fit?**
+# Our *hypothesis* is that three runs did not fit the card, an RTX 4060 Ti with 8.6 GB by the Rust report, so the driver
+# moved a part into main memory. A frozen parameter takes 4 bytes. A trained one takes the 16 of [lesson
+# 9](09_memory.ipynb), and 4 more while AdamW computes the roots of all second moments at once. The program also never
+# frees `base_model`, which it scored first. **Which runs fit?**
 
 # %%
 runs["GB"] = (4 * (P - runs.trained) + 20 * runs.trained) / 1e9
