@@ -3,9 +3,9 @@
 #
 # *How do you get from your own text and your own question to an answer that others can check?*
 #
-# Now you bring the text and the question, and end with a report and a trained model. This lesson is an empty project in
-# plain code: fill in what is marked with `# YOURS`. Its cells hold a small example: notes about cooking, and the
-# question whether LoRA or [BitFit](08_peft_family.ipynb), which trains only biases, adapts the bundled model better.
+# Now you bring the text and the question, and end with a report and a trained model. This lesson is a project in plain
+# code, in which you replace what is marked with `# YOURS`. Its example asks whether LoRA or
+# [BitFit](08_peft_family.ipynb), which trains only biases, adapts the bundled model better to notes about cooking.
 #
 # **You will be able to**
 #
@@ -16,7 +16,7 @@
 # **You need** [lesson 3](03_baseline.ipynb) for splits, [lesson 4](04_full_fine_tuning.ipynb) for the search for a
 # learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for intervals.
 #
-# About 41 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import hashlib
@@ -42,10 +42,10 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # Before you measure anything, write down what you want to know and which number will decide. Once you have seen the
 # results, it is easy to find a question that fits them.
 #
-# The entry `worthwhile` needs the most thought. It is the smallest difference that would change what you do. Suppose
-# that we store what is trained for each of many customers. LoRA trains 72 times as many parameters as BitFit, so it
-# takes more room. We would pay for that if it lowered the loss by at least 0.1 nats per token, which is about 10% of
-# perplexity. The `shares` say which part of the *sources* goes into each split.
+# The entry `worthwhile` needs the most thought, because it is the smallest difference that would change what you do.
+# Suppose that we store the trained parameters for each of many customers. LoRA has 72 times as many as BitFit, which we
+# would accept if it lowered the loss by at least 0.1 nats per token, or about 10% of perplexity. The `shares` say which
+# part of the *sources* goes into each split.
 
 # %%
 # YOURS: the question, the data, and what will decide
@@ -74,8 +74,8 @@ plan = {
 #
 # ![Four intervals of the gain and their decisions: dearer, cheaper, cannot tell](images/rule.svg)
 #
-# A *strategy* is a function that gets the untouched model and returns what is to be trained. For another question,
-# write one and add it to the dictionary, with its settings in the plan. The two that `rates` names are compared.
+# A *strategy* is a function that gets the untouched model and returns the model to be trained. For another question,
+# write one and add it to the dictionary, with its settings in the plan. The two named in `rates` are compared.
 
 # %%
 # YOURS: the strategies, by the names that the plan uses
@@ -104,18 +104,18 @@ def new_model(strategy=None):
 # ## Your documents
 #
 # Every task of this course except preferences fits into one table. A row has a `prompt`, which the model only reads; an
-# `answer`, which it learns; and a `source`, for example a file, an author or a customer. The plan needs a template and
-# a score that fit the task:
+# `answer`, which it learns; and a `source`, for example a file, an author or a customer. The plan needs a template that
+# fits the task:
 #
-# | task | prompt and answer | `template` | `score` |
-# | --- | --- | --- | --- |
-# | texts | nothing, and the text | `{prompt}` | `nats_per_token` |
-# | short answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` | `wrong_answer` |
-# | classes | the text, and the name of its class | `{prompt}\nClass:\n` | `wrong_answer` |
+# | task | prompt and answer | `template` |
+# | --- | --- | --- |
+# | texts | nothing, and the text | `{prompt}` |
+# | short answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` |
+# | classes | the text, and the name of its class | `{prompt}\nClass:\n` |
 #
 # Nothing is cut later, and the bundled model was built for 256 tokens, or about 140 words, so split longer documents
-# into parts that keep their source. For a table of tickets with the columns `text`, `team` and `customer`, these two
-# lines replace the four of the next cell:
+# into parts that keep their source. For tickets with the columns `text`, `team` and `customer`, these two lines replace
+# the four of the next cell:
 #
 # ```python
 # table = pd.read_csv("tickets.csv", dtype=str).dropna()
@@ -133,7 +133,7 @@ data = pd.concat([data, data[data.source == "stock"][:1].assign(source="potatoes
 # ## Splits by source
 #
 # If a source were in two splits, the test would be easier than new material is. So we split the *sources*, here the
-# twenty subjects of the notes, and every document follows its source. An interval needs two or more in the test.
+# twenty subjects of the notes, and every document follows its source. The test needs at least two for an interval.
 
 # %%
 names = pd.Series(sorted(set(data.source))).sample(frac=1, random_state=0)
@@ -145,9 +145,9 @@ data = data.dropna(subset="split").reset_index(drop=True)  # without unused sour
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Leaks
 #
-# Even so, two sources may contain the same document. [Lesson 11](11_your_data.ipynb) counted the n-grams of four words
-# that two texts share. Here one shared n-gram of eight words is enough. We go from the test to training, and remove a
-# document that shares one with an earlier split, so that the test remains as it is.
+# Even so, two sources may contain the same document. [Lesson 11](11_your_data.ipynb) counted the n-grams that two texts
+# share. Here we go from the test to training, and remove a document that shares one n-gram of eight words with an
+# earlier split, so that the test remains as it is.
 
 
 # %%
@@ -166,9 +166,8 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# That is the note which we had copied to a second source. If a standard phrase makes many of your documents go, delete
-# the phrase and keep the documents. Next come the counts for a [datasheet](glossary.md#datasheet). Its other parts,
-# origin and permission, stand in the plan, and what the documents cannot show goes into the report's limits.
+# The loop found the note that we had copied. If a standard phrase makes many of your documents go, delete the phrase
+# and keep the documents. Next come the counts for a [datasheet](glossary.md#datasheet).
 
 # %%
 groups = data.groupby("split")
@@ -179,13 +178,13 @@ datasheet
 # ## Seal the plan
 #
 # A report alone cannot show that its plan came before its results. So we compute a *hash* of the plan and the data, a
-# short number that changes as soon as one letter does. A hash that only you hold proves nothing, because you could
-# write another plan. So mail it to somebody, with the notebook, because the hash does not cover the code.
+# short number that changes as soon as one letter does. Mail it to somebody, because a hash that only you hold proves
+# nothing. Send the notebook with it, because the hash does not cover the code.
 #
 # With a plan of your own, run the cell twice. The first time `noted` is `None`, so the cell shows the hash and stops.
 # Mail the hash, copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`, which
-# computes the hash of the plan and the data that are in memory *now*. Try it: set `plan["epochs"] = 2` in a new cell,
-# and go on. The next training run stops.
+# computes the hash of the plan and the data in memory. Try it: set `plan["epochs"] = 2` in a new cell, and go on. The
+# next training run stops.
 
 # %%
 # YOURS: None at first, and the hash of your plan once somebody else has it
@@ -210,11 +209,11 @@ folder.mkdir(parents=True, exist_ok=True)
 # ## From a document to a score
 #
 # `encoded` turns a document into tokens, with labels of -100 on the prompt, so that only the answer and its end token
-# count. An end token also comes first, so that the first token of a plain text is predicted from something. If a model
-# has a [chat template](glossary.md#chat-template), `prompt_ids` uses it.
+# count. An end token also comes first, so that the first token of a plain text is predicted from something.
 #
-# Two functions score a document, and lower is better. `nats_per_token` is the document's mean loss, so short and long
-# documents count alike. `wrong_answer` is 0 if the model writes exactly the right answer and its end token, else 1.
+# `nats_per_token` scores a document by its mean loss, so short and long documents count alike. If you would rather
+# count wrong answers, replace it by a function that generates an answer and compares, as in [lesson
+# 12](12_a_real_task.ipynb).
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -225,12 +224,9 @@ def ids_of(text):
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
+# YOURS: for a chat model, apply its chat template here
 def prompt_ids(prompt):
-    text = plan["template"].replace("{prompt}", prompt)
-    if not (prompt and tokenizer.chat_template):
-        return [end, *ids_of(text)]
-    chat, options = [{"role": "user", "content": text}], {"add_generation_prompt": True}
-    return ids_of(tokenizer.apply_chat_template(chat, tokenize=False, **options))
+    return [end, *ids_of(plan["template"].replace("{prompt}", prompt))]
 
 
 def encoded(document):
@@ -239,20 +235,10 @@ def encoded(document):
     return {name: torch.tensor([ids], device=device) for name, ids in row.items()}
 
 
+# YOURS: the score that the plan names; lower is better
 def nats_per_token(model, document):
     return model(**encoded(document)).loss.item()
 
-
-def wrong_answer(model, document):
-    prompt = torch.tensor([prompt_ids(document["prompt"])], device=device)
-    limit = len(ids_of(document["answer"])) + 1  # the answer and its end token
-    written = model.generate(input_ids=prompt, max_new_tokens=limit, do_sample=False)
-    answer = tokenizer.decode(written[0, prompt.shape[1] :], skip_special_tokens=True)
-    return float(written[0, -1] != end or answer.strip() != document["answer"].strip())
-
-
-# YOURS: to use another score, write its function above, and add it here
-score = {"nats_per_token": nats_per_token, "wrong_answer": wrong_answer}[plan["score"]]
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
@@ -266,7 +252,8 @@ documents = {name: part.to_dict("records") for name, part in groups}
 
 @torch.no_grad()
 def scored(model, split):
-    return np.array([score(model.eval(), document) for document in documents[split]])
+    model.eval()
+    return np.array([nats_per_token(model, document) for document in documents[split]])
 
 
 before = scored(new_model(), "validation").mean()
@@ -275,7 +262,7 @@ print(f"untouched: {before:.2f} {plan['score']}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of [lesson 15](15_comparison.ipynb) with clipping, and with one document in each step. The seed
+# The loop is that of [lesson 15](15_comparison.ipynb) with clipping and with one document in each step. The seed
 # decides the adapters' first values and the order of the documents. Both strategies get the same number of rates,
 # because one with more trials has more chances to look good. **Which rate will win for each of them?**
 
@@ -298,10 +285,9 @@ def trained(strategy, rate, seed):
     return model
 
 
-grid = dict(plan["rates"])
-pairs = [(name, rate) for name, rates in grid.items() for rate in rates]
+pairs = [(name, rate) for name, rates in plan["rates"].items() for rate in rates]
 tried = pd.DataFrame({pair: scored(trained(*pair, 0), "validation") for pair in pairs})
-best = {name: float(tried[name].mean().idxmin()) for name in grid}
+best = {name: float(tried[name].mean().idxmin()) for name in plan["rates"]}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -309,75 +295,67 @@ print(tried.mean().round(2).to_string())
 # worse than no training at all, and BitFit wins (5.36 against 7.74). So give each strategy its own rate.
 #
 # Both best rates have a worse neighbour on each side, so the grids are wide enough. If a best rate of yours lies at the
-# border, leave the plan as it is. Below the line `grid = ...` add a rate beyond the border, and one for the other
-# strategy, for example `grid["lora"] = [*grid["lora"], 0.1]`. The report shows both grids.
+# border, seal a new plan with one more rate for each strategy. You still may, as the test has not been opened.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
 #
 # The search was also a [pilot run](glossary.md#pilot-run), because it gives the losses of both strategies on the same
-# validation notes. Let $s$ be the standard deviation of their differences, here a rough one from two sources. The test
-# has $k$ sources with $m$ documents each, and its decision rests on one average for each source. If the documents were
-# independent, the interval would be $\pm\, t_{k-1}\, s / \sqrt{k m}$. If those of one source were as alike as copies,
-# it would be $\pm\, t_{k-1}\, s / \sqrt k$, because only the sources would count. The truth lies between, and the seeds
-# add a part that a pilot with one seed cannot show. **How many sources does it take until even the wider one is ±0.1?**
+# validation notes. Let $s$ be the standard deviation of their differences, here a rough one from two sources. At worst
+# the documents of one source are as alike as copies. Then only the number $k$ of test sources counts, and the interval
+# is $\pm\, t_{k-1}\, s / \sqrt k$. (The seeds add a part that a pilot with one seed cannot show.) **How many sources
+# does it take until this is ±0.1?**
 
 # %%
 cheap = plan["cheaper"]
 dear = next(name for name in plan["rates"] if name != cheap)
 pilot = tried[cheap, best[cheap]] - tried[dear, best[dear]]
-m = datasheet.documents["test"] / datasheet.sources["test"]
 for k in (5, 10, 20, 40):
-    wide = stats.t.ppf(0.975, k - 1) * pilot.std() / k**0.5
-    print(f"{k} sources: between ±{wide / m**0.5:.2f} and ±{wide:.2f}")
+    print(f"{k} sources: ±{stats.t.ppf(0.975, k - 1) * pilot.std() / k**0.5:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# About twenty sources are enough even then. With our five the interval may be ±0.26, so this test can show a large
-# gain, but hardly that the gain is below 0.1. If yours cannot show what you need, write a *new* plan with more sources
-# or a larger difference, or accept this limit.
+# About twenty sources are enough. With our five the interval may be ±0.26, so this test can show a large gain, but
+# hardly that the gain is below 0.1. If yours cannot show what you need, write a *new* plan with more sources, or accept
+# this limit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
 #
 # Each strategy is trained with its best rate and three seeds, and the test is opened, once. The interval is that of
-# lesson 15, with a part from the documents and one from the seeds. But the documents of one source may be alike, so we
-# average them first, and the interval *by source* decides. The table's last row gives it by document. **How much wider
-# is the one by source?**
+# lesson 15, with one part from the seeds. The other part comes from the sources, because the documents of one source
+# may be alike, so we average these first. **Which part will be larger?**
 
 
 # %% tags=["nbval-ignore-output"]
-def interval(apart):  # rows: sources or documents, columns: seeds
-    means = {"± rows": apart.mean(axis=1), "± seeds": apart.mean()}
-    parts = {k: stats.t.ppf(0.975, len(v) - 1) * v.sem() for k, v in means.items()}
-    gain, half = apart.mean().mean(), sum(part**2 for part in parts.values()) ** 0.5
-    return {"gain": gain, "low": gain - half, "high": gain + half} | parts
+def half_width(values):
+    return stats.t.ppf(0.975, len(values) - 1) * values.sem()
 
 
-finals = [(name, seed) for name in best for seed in range(plan["seeds"])]
-tests = {(name, n): scored(trained(name, best[name], n), "test") for name, n in finals}
-untouched = scored(new_model(), "test")
-tests |= {("untouched", seed): untouched for seed in range(plan["seeds"])}
-losses = pd.DataFrame(tests).rename_axis(columns=["strategy", "seed"])
-by_source = losses.groupby([row["source"] for row in documents["test"]]).mean()
-versus = [("untouched", cheap), ("untouched", dear), (cheap, dear)]
-gains = {f"{b} against {a}": interval(by_source[a] - by_source[b]) for a, b in versus}
-gains["the same by document"] = interval(losses[cheap] - losses[dear])
-means, gains = losses.mean().unstack("strategy"), pd.DataFrame(gains).T
+scores = {}
+for seed in range(plan["seeds"]):
+    for name in best:
+        scores[name, seed] = scored(trained(name, best[name], seed), "test")
+scores = pd.DataFrame(scores).rename_axis(columns=["strategy", "seed"])
+by_source = scores.groupby([row["source"] for row in documents["test"]]).mean()
+gains = by_source[cheap] - by_source[dear]  # rows: sources, columns: seeds
+from_sources, from_seeds = half_width(gains.mean(axis=1)), half_width(gains.mean())
+gain, half = gains.mean().mean(), np.hypot(from_sources, from_seeds)
+low, high = gain - half, gain + half
+means = scores.mean().unstack("strategy")
+means["untouched"] = scored(new_model(), "test").mean()
 print(means.round(2))
-gains.round(2)
+print(f"gain of {dear}: {gain:.2f}, 95% interval {low:.2f} to {high:.2f}")
+print(f"± {from_sources:.2f} from the sources, ± {from_seeds:.2f} from the seeds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned something: their gains over the untouched model have intervals far above zero. In perplexity,
-# 334 became 223 with BitFit and 169 with LoRA. LoRA is better than BitFit with each seed, by 0.28 on average.
-#
-# By document, the interval of this gain reaches from 0.19 to 0.36, and by source from 0.13 to 0.42, because the part of
-# the rows grows from ±0.08 to ±0.14. With five averages, Student's $t$ is 2.78 in place of 2.03, which alone makes
-# ±0.11. The rest fits notes that are alike within a subject, but five sources cannot prove it.
+# Both strategies learned something: in perplexity, 334 became 223 with BitFit and 169 with LoRA. LoRA is better than
+# BitFit with each seed, by 0.28 on average. The sources make most of the interval's width, so more sources would narrow
+# it, but more seeds hardly would.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# The function is the rule of the plan, and the seal is checked once more.
+# `decide` is the rule of the plan. It returns None if the study cannot tell.
 
 
 # %%
@@ -388,7 +366,6 @@ def decide(gain, low, high):
 
 
 check_seal()
-gain, low, high = gains.loc[f"{dear} against {cheap}", ["gain", "low", "high"]]
 winner = decide(gain, low, high)
 decision = f"take {winner}" if winner else "cannot tell"
 print(f"The sealed plan says: {decision}")
@@ -396,9 +373,9 @@ print(f"The sealed plan says: {decision}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The whole interval is above zero, and the gain is more than twice what we called worthwhile, so the rule takes LoRA.
 #
-# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (To pick the
-# seed with the best test score would be to pick luck. For BitFit a folder holds the whole model.) Load it as somebody
-# else would. **Which three tokens will each model expect after "Boil the potatoes in"?**
+# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (Do not pick
+# the seed with the best test score, because that would be picking luck.) We load it as somebody else would. **Which
+# three tokens will each model expect after "Boil the potatoes in"?**
 
 # %%
 if winner:
@@ -411,9 +388,8 @@ if winner:
         print(name, *map(tokenizer.decode, likely), sep=" |")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loaded adapter has the test loss of the last seed. The untouched model was pretrained on manuals of software, so
-# it boils potatoes in SQLite or Python. After fourteen notes LoRA no longer does, although it does not think of water
-# yet. To pass your adapter on, merge it as in [lesson 19](19_ship_it.ipynb).
+# The untouched model was pretrained on manuals of software, so it boils potatoes in SQLite or Python. After fourteen
+# notes LoRA no longer does, although water is not among its three tokens yet.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
@@ -423,20 +399,20 @@ if winner:
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
 limits = f"""only {plan["model"]}, {len(documents["train"])} training notes, one style,
-{len(grid[dear])} rates for each, epochs: {plan["epochs"]}; forgetting not measured."""
+{len(pairs)} rates tried, epochs: {plan["epochs"]}; forgetting not measured."""
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
-{plan["score"]} gained, 95% over {len(by_source)} sources and {plan["seeds"]} seeds.
+{plan["score"]} gained, 95% over {len(gains)} sources and {plan["seeds"]} seeds.
 Rule: {plan["rule"]} ({plan["worthwhile"]} is worthwhile, {cheap} the cheaper).
 Data: {plan["data"]}. Removed as leaks: {leaks.sum()}. Plan: sha256 {noted}.
 
 {datasheet.to_markdown()}
 
-{gains.round(2).to_markdown()}
+{means.round(2).to_markdown()}
 
-Rates planned: {plan["rates"]}. Rates tried: {grid}.
-Best on validation text: {best}. Limits: {limits}
+Rates tried: {plan["rates"]}. Best on validation text: {best}.
+Limits: {limits}
 """
 (folder / "report.md").write_text(report, encoding="utf-8")
 print(report)
@@ -446,17 +422,16 @@ print(report)
 #
 # Copy this notebook and go through it with a question of your own and 200 documents or more, from as many sources as
 # you can get. Make a first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a
-# model from the Hub and new rates. A Llama or SmolLM2 has no biases for BitFit, so compare `lora` (from 1e-4, 3e-4 and
-# 1e-3) with `full` (at a tenth of that). Time one run first: there are twelve. For the final runs choose *Restart
-# Kernel and Run All Cells*, because old cells leave traces. Then check:
+# model from the Hub. A Llama or SmolLM2 has no biases for BitFit, so compare `lora` (from 1e-4, 3e-4 and 1e-3) with
+# `full` (at a tenth of that). Time one run first: there are twelve. For the final runs choose *Restart Kernel and Run
+# All Cells*, because old cells leave traces. Then check:
 #
 # - [ ] The question names the model, the material and two strategies, and somebody else would understand it.
 # - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
 # - [ ] The plan names the origin of the data, the permission to use them, and any private information.
 # - [ ] Somebody else had the hash before the first run.
 # - [ ] No best rate lies at the border of its grid, and the test was opened once.
-# - [ ] The decision is the one that the rule gives, even if I had hoped for another.
-# - [ ] The limits name material, model and method, and everything that I changed after the plan was sealed.
+# - [ ] The limits name material, model and method.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -497,7 +472,7 @@ course.quiz("quiz20")
 # **Exercise 20.1.** Write the function that plans your own study. `pilot` is a list of paired differences, one for each
 # *source* of a pilot run, and `reach` is the half-width that the final interval shall have. Return the smallest number
 # $n$ of test sources, from 2 up, for which $t_{n-1}\, s / \sqrt n$ is at most `reach`, where $s$ is the standard
-# deviation of the differences in the pilot. (How much the seeds add is not known yet, so leave it out.)
+# deviation of the differences in the pilot.
 
 # %%
 import numpy as np
