@@ -5,11 +5,10 @@
 import course
 
 # %% [markdown]
-# A mistake in a training program may leave some adapters without a gradient, and no error says so. Write the check that
-# finds them in any model. `first` and `second` are dictionaries with the gradients after the first and the second step:
-# `{name: p.grad for name, p in model.named_parameters() if p.requires_grad}`, taken before `zero_grad`. A gradient is
-# a tensor, or None. Return a list with the names of all parameters that received no gradient, or only zeros, in
-# *both* steps.
+# Write the check that finds dead adapters in any model. `first` and `second` are dictionaries with the gradients after
+# the first and the second step: `{name: p.grad for name, p in model.named_parameters() if p.requires_grad}`, taken
+# before `zero_grad`. A gradient is a tensor, or None. Return a list with the names of all parameters that received no
+# gradient, or only zeros, in *both* steps.
 
 
 # %%

@@ -1,13 +1,20 @@
+import numpy as np
 from torch.utils.flop_counter import FlopCounterMode
 
-plain = get_peft_model(new_model(), LoraConfig()).peft_config["default"]
-assert (plain.lora_alpha, plain.target_modules) == (8, {"q_proj", "v_proj"})
+assert get_peft_model(new_model(), LoraConfig()).peft_config["default"].target_modules == {"q_proj", "v_proj"}
 
-assert len(apart) == 40
+for name, told in (("tiny", [0.19, 0.16, 0.22]), ("smollm2-135m-instruct", [0.05, 0.02, 0.07])):
+    record = pd.read_csv(tl.DATA / f"comparisons/{name}/documents.csv", comment="#")
+    record = record.groupby(["strategy", "document"])[["nats", "tokens"]].mean()
+    tokens = record.loc["full"].tokens.to_numpy()
+    apart = (record.loc["lora"].nats - record.loc["full"].nats).to_numpy()
+    drawn = np.random.default_rng(0).integers(40, size=(2000, len(apart)))
+    means = apart[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
+    bounds = [apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])]
+    assert np.expm1(bounds).round(2).tolist() == told
 seeds = pd.read_csv(tl.DATA / "comparisons/tiny/runs.csv", comment="#").pivot_table("perplexity", "seed", "strategy")
-assert (seeds.lora / seeds.full).round(2).tolist() == [1.17, 1.19, 1.2]
 gains = np.log(scores["tiny"].perplexity["zero-shot"] / seeds).mean()
-assert round(100 * gains.lora / gains.full) == 81
+assert round(100 * gains.lora / gains.full) == round(reached) == 81 and kept["size"][8] < 33 and kept["gain"][8] > 50
 
 halved, usual, doubled = first_step.values()
 assert abs(halved - usual) < 1e-4 and abs(doubled - usual) > 0.01
@@ -27,7 +34,7 @@ def arithmetic(model):
     return counter.get_total_flops()
 
 
-assert 0.7 < arithmetic(own) / arithmetic(new_model()) < 0.78
+assert 0.7 < arithmetic(own) / arithmetic(new_model()) < 0.78  # lesson 7 says three quarters
 weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # two of its three products
 assert 0.66 < (2 * weights + 3 * adapter) / (3 * weights) < 0.7
 

@@ -77,7 +77,7 @@ QUIZ = Quiz(
     "What happens in training?",
     {
         "a": "Nothing moves: every gradient of A and B is zero, in every step.",
-        "b": "It trains as usual, because only the product B·A matters at the start, and it is zero either way.",
+        "b": "It trains as usual, because the product B·A is zero at the start either way.",
         "c": "A waits for one step and then trains, as it always does.",
         "d": "B waits for one step and then trains.",
     },
