@@ -30,7 +30,7 @@
 # | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 33 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 39 |
-# | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 38 |
+# | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 36 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 33 |
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 38 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 31 |
@@ -49,7 +49,7 @@
 # | **Part 6: Beyond** | | |
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 37 |
 # | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 37 |
-# | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 41 |
+# | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 38 |
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 17 |
 #
