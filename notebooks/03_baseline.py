@@ -4,8 +4,7 @@
 # *How good is a model before training, and how sure is that number?*
 #
 # Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
-# improvement. In this lesson you compute such a score, find out how far chance could have moved it, and learn which
-# faults such a number shows and which it hides.
+# improvement.
 #
 # **You will be able to**
 #
@@ -16,7 +15,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), and the loss and the residual stream of [lesson
 # 2](02_inside_a_language_model.ipynb).
 #
-# About 33 minutes.
+# About 32 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -32,7 +31,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 import course
 import tlkit as tl
 
-profile = tl.setup()
+tl.setup()
 rust = tl.load_corpus("rust")
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 model, report = AutoModelForCausalLM.from_pretrained(
@@ -44,8 +43,8 @@ model, report = AutoModelForCausalLM.from_pretrained(
 #
 # To score a model, we let it read a text and look up the probability $p$ that it gave to each token that really came
 # next. The *loss* of a token is $-\ln p$, in [nats](glossary.md#nat): 0.7 if $p$ was one half, 9.2 if it was 0.0001.
-# Perplexity is the exponential of the mean loss ([lesson 2](02_inside_a_language_model.ipynb) has the formula). The
-# end-of-text token in front only gives the first token something to follow. It is not scored itself.
+# Perplexity is the exponential of the mean loss, as in lesson 2. The end-of-text token in front is not scored itself.
+# It only gives the first token something to follow.
 
 
 # %%
@@ -74,25 +73,21 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine highest bars begin a word
-# with content: nothing that this model has read suggests that `new` follows `Box::`. The others are the first colon and
-# `on`. Once a word has begun, its other pieces are often easy, as `ved` is after `mo`.
-#
-# A model that is always undecided between $V$ equally likely tokens gives the right one the probability $1/V$, so its
-# loss is $\ln V$ and its perplexity $V$. At a perplexity of 85, the model is on average as unsure as somebody who
-# chooses between 85 equally likely tokens.
+# with content: nothing that this model has read suggests that `new` follows `Box::`. Once a word has begun, its other
+# pieces are often easy, as `ved` is after `mo`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. Therefore the passages are
 # joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
-# after another. Every token but the very first is scored once, the later end-of-text tokens included. `owner` holds the
-# number of the document of each token, because the intervals below need the loss of each document.
+# after another. Every token but the very first is scored once, the later end-of-text tokens included. `owner` holds
+# each token's document, because the intervals below need the loss of each document.
 
 
 # %%
 def score(model, texts, context=256):
-    """Nats, tokens and bytes of each text; the model is on the CPU and evaluates."""
+    """Nats and tokens of each text; the model is on the CPU and evaluates."""
     tokenized = [tokens_of(text) for text in texts]
     stream = torch.tensor([token for tokens in tokenized for token in tokens])
     owner = np.repeat(range(len(texts)), [len(tokens) for tokens in tokenized])
@@ -103,8 +98,7 @@ def score(model, texts, context=256):
             logits = model(window[None, :-1]).logits[0]
         losses += cross_entropy(logits.float(), window[1:], reduction="none").tolist()
     scored = pd.DataFrame({"document": owner[1:], "nats": losses, "tokens": 1})
-    scored = scored.groupby("document").sum()
-    return scored.assign(bytes=[len(text.encode()) for text in texts])
+    return scored.groupby("document").sum()
 
 
 def perplexity(scored):
@@ -115,21 +109,19 @@ def perplexity(scored):
 texts = rust.validation[:40]
 baseline = score(model, texts)
 short = score(model, texts, context=32)
-bits = baseline.nats.sum() / math.log(2)
 print(f"windows of 256 tokens: perplexity {perplexity(baseline):.0f}")
 print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
-print(f"bits per byte, 256:    {bits / baseline.bytes.sum():.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The same model on the same text scores a quarter worse in windows of 32 tokens than in windows of 256, because the
-# first tokens of each window have hardly anything before them. So two perplexities can be compared only if their
-# windows are the same. This course uses 256. The tokenizer has to be the same as well, because perplexity is counted
-# per token: a tokenizer that cuts the text into more and smaller pieces makes each piece easier to predict. To compare
-# models with different tokenizers, divide the loss of the whole text by $\ln 2$, which turns nats into bits, and by its
-# number of bytes. The result is in [bits per byte](glossary.md#bits-per-byte), here 2.22.
+# The same model on the same text scores a quarter worse in windows of 32 tokens, because the first tokens of each
+# window have hardly anything before them. So two perplexities can be compared only if their windows are the same.
 #
-# All losses are added up and divided once, as in training. In a mean of the documents' perplexities, the hardest
-# documents would dominate.
+# The tokenizer has to be the same as well, because perplexity is counted per token: a tokenizer that cuts the text into
+# smaller pieces makes each piece easier to predict. To compare models with different tokenizers, divide the loss of the
+# whole text by $\ln 2$, which turns nats into bits, and by its number of bytes. This gives [bits per
+# byte](glossary.md#bits-per-byte).
+#
+# We do not take the mean of the documents' perplexities, because the hardest documents would dominate it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
@@ -153,27 +145,24 @@ print(f"{draw.index.nunique()} different documents, perplexity {perplexity(draw)
 def draws(scored, size):
     """Perplexity of 1,000 draws of `size` documents."""
     rng = np.random.default_rng(0)
-    return [
-        perplexity(scored.sample(size, replace=True, random_state=rng))
-        for _ in range(1000)
-    ]
+    samples = (scored.sample(size, replace=True, random_state=rng) for _ in range(1000))
+    return [perplexity(sample) for sample in samples]
 
 
-spread = {40: draws(baseline, 40)}
+spread = {size: draws(baseline, size) for size in (1, 10, 40)}
 low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 print("tl:", tl.perplexity(model, tokenizer, texts))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, use `scipy.stats.bootstrap((nats, tokens), statistic, paired=True, method="percentile")`, where `statistic`
-# computes the perplexity from the two columns. `paired=True` keeps the nats and tokens of a document together; without
-# it the interval would be 99 to 181. `tl.perplexity` does all of this at once, and later lessons call it.
+# `tl.perplexity` does all of this at once, with other draws. In your own projects use `scipy.stats.bootstrap((nats,
+# tokens), statistic, paired=True, method="percentile")`, where `statistic` computes the perplexity from the two
+# columns, and `paired=True` keeps the nats and tokens of a document together.
 #
 # **How wide is the interval for ten passages, or for one?** The shapes show how often each perplexity occurs.
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
-spread = {1: draws(baseline, 1), 10: draws(baseline, 10), **spread}
 axes.violinplot(list(spread.values()), orientation="horizontal", showextrema=False)
 for place, scores in enumerate(spread.values(), 1):
     axes.plot(np.quantile(scores, [0.025, 0.975]), [place, place], "k", linewidth=3)
@@ -188,8 +177,7 @@ plt.show()
 # documents.
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
-# hard. So they are not independent measurements, and an interval that treats them as such is too narrow. When two
-# models are compared on the *same* documents, part of the spread cancels; [lesson 15](15_comparison.ipynb) uses that.
+# hard. So they are not independent measurements, and an interval that treats them as such is too narrow.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
@@ -220,19 +208,18 @@ ruler = {
     "uniform guessing": vocabulary,
     "random weights": perplexity(score(untrained, texts)),
 }
-for name, value in ruler.items():
-    print(f"{name:18} {value:5,.0f}")
+pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Frequencies already gain so much because a few hundred words and punctuation marks make up most of a text. The
 # pretrained model beats them clearly, although it has never read about Rust: it knows English grammar and the style of
-# technical prose. Pretraining leads from 4,249 to 133, and fine-tuning goes on from there. On the kind of text that it
-# was trained on, the same model scores 39. That is another text, so compare it only roughly.
+# technical prose. On text of the kind that it was trained on, about Python, the same model scores 39 (on other text, so
+# compare only roughly).
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
-# fault: the weights did not load, or the score is computed wrongly. Even difficult text is no excuse, since frequencies
-# do far better.
+# fault: the weights did not load, or the score is computed wrongly. [Lesson 16](16_autopsy.ipynb) examines a published
+# report that starts at 254,801, with a vocabulary of 151,936.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a score hides
@@ -260,10 +247,10 @@ for number, (broken, _) in enumerate(incomplete):
     print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Any of blocks 1 to 6 could be missing. The score stays between 145 and 172, and nobody would be alarmed without the
-# intact model's 133 beside it; 145 even lies well inside the interval of 114 to 154. The reason is the residual stream
-# of lesson 2: a block only adds to what the earlier ones wrote, and small random weights add almost nothing. Without
-# the last block the score doubles. Without block 0 it is worse than guessing, so the score alone gives the fault away.
+# Any of blocks 1 to 6 could be missing. The score stays between 145 and 172, and 145 even lies well inside the interval
+# of 114 to 154. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote, and
+# small random weights add almost nothing. Without the last block the score doubles. Without block 0 it is worse than
+# guessing, so the score alone gives the fault away.
 #
 # So read the loading report as well. The check below uses both; its limit is the score of token frequencies.
 
@@ -283,10 +270,6 @@ print("intact:         ", doubts(model, report, texts, limit))
 for number in (0, 2):
     print(f"without block {number}:", doubts(*incomplete[number], texts, limit))
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The same test works on other people's results. [Lesson 16](16_autopsy.ipynb) examines a published report whose first
-# perplexity is 254,801, with a vocabulary of 151,936.
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits, and what leaks between them
 #
@@ -294,9 +277,9 @@ for number in (0, 2):
 #
 # | split | what it is for | how often we look at its score |
 # | --- | --- | --- |
-# | training | changes the weights | all the time; the model may know this text by heart |
+# | training | changes the weights | all the time |
 # | validation | chooses settings such as the learning rate | as often as we like |
-# | test | says how good the final choice is | once, for the final choice |
+# | test | says how good the final choice is | once |
 #
 # Two would not be enough. If you try twenty learning rates and keep the one with the best validation score, part of its
 # lead is luck. Only text that had no part in the choice gives an honest score.
@@ -325,8 +308,8 @@ print("leaked from training:", len(leaked(held_out, rust.train)))
 print("with the altered copy:", len(leaked(held_out, [*rust.train, almost])))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **How much does a leak matter?** We train a model on five validation passages for a few seconds, and score it on these
-# five and on ten others.
+# **How much does a leak matter?** We train a model on five validation passages, and score it on these five and on ten
+# others.
 
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)
@@ -341,31 +324,26 @@ for _ in range(4):
 five, others = texts[:5], texts[5:15]
 before = [perplexity(score(model, part)) for part in (five, others)]
 after = [perplexity(score(leaky, part)) for part in (five, others)]
-print(f"the five: {before[0]:.0f} before, {after[0]:.1f} after")
-print(f"others:   {before[1]:.0f} before, {after[1]:.1f} after")
 one = baseline.nats.where(baseline.index > 0, math.log(after[0]) * baseline.tokens)
 print(f"one of forty leaked: {math.exp(one.sum() / baseline.tokens.sum()):.0f}")
+pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1)
 
 # %%
-course.claim(
-    "The leak makes the model more than twenty times better on the leaked text only",
-    after[0] < before[0] / 20 and after[1] > before[1],
-)
+course.claim("The leaked texts score over 20 times better", after[0] < before[0] / 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model knows five texts by heart, and on the ten others it has become worse. If only one passage of the forty had
 # leaked, the score would fall from 133 to 116. That is inside the interval, so nobody would notice. So search for leaks
 # before you train.
 #
-# No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. Ours has
-# not, because every paragraph about Rust was left out. For a downloaded model, test on text that is newer than the
-# model or was never published.
+# No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. (Ours has
+# not.) For a downloaded model, test on text that is newer than the model or was never published.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Perplexity is the exponential of the mean loss per token. It can be compared only on the same text, with the same
-#   tokenizer and the same windows. Resample whole documents to see how far it could have moved.
+# - Perplexity can be compared only on the same text, with the same tokenizer and the same windows. Resample whole
+#   documents to see how far it could have moved.
 # - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. If
 #   the model loaded in part, the score may hardly show it, so read the loading report as well.
 # - Training text changes the weights, validation text chooses settings, and test text is scored once. Search for
@@ -373,8 +351,7 @@ course.claim(
 #
 # ## Further reading
 #
-# - Hugging Face, [Perplexity of fixed-length models](https://huggingface.co/docs/transformers/perplexity): windows and
-#   strides, with pictures.
+# - Hugging Face, [Perplexity of fixed-length models](https://huggingface.co/docs/transformers/perplexity).
 # - Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, chapters 1 to 6.
 # - Lee et al. 2022, [Deduplicating training data makes language models better](https://arxiv.org/abs/2107.06499).
 
@@ -403,10 +380,10 @@ import tlkit as tl
 course.quiz("quiz03")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 3.1.** Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson
-# describes. Here `documents` is a list of documents, and each document is a list with the loss of every token in nats.
-# Take 1,000 draws, each with as many documents as there are, and return the two perplexities, low and high, between
-# which 95% of the draws lie. Each token counts the same, as in the rest of the lesson.
+# **Exercise 3.1.** Compute the 95% interval of a perplexity by the bootstrap over *documents*. Here `documents` is a
+# list of documents, and each document is a list with the loss of every token in nats. Take 1,000 draws, each with as
+# many documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. Each
+# token counts the same.
 
 # %%
 import math

@@ -5,10 +5,9 @@
 import course
 
 # %% [markdown]
-# Compute the 95% interval of a perplexity by the bootstrap over *documents* that the lesson describes. Here `documents`
-# is a list of documents, and each document is a list with the loss of every token in nats. Take 1,000 draws, each with
-# as many documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. Each
-# token counts the same, as in the rest of the lesson.
+# Compute the 95% interval of a perplexity by the bootstrap over *documents*. Here `documents` is a list of documents, and
+# each document is a list with the loss of every token in nats. Take 1,000 draws, each with as many documents as there
+# are, and return the two perplexities, low and high, between which 95% of the draws lie. Each token counts the same.
 
 # %%
 import math

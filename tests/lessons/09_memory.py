@@ -1,6 +1,7 @@
 assert (d, m, L, V, k, a, N) == (192, 512, 8, 4096, 96, 4, 4_036_800)
 assert kept == 3782 and round(4 * kept / 1000) == 15 and round(4 * kept * L / 1000) == 121
-assert round(kept * L / 1000) == 30 and 1.05 < sum(by_hand.values()) / peak(full) < 1.07
+assert (pd.Series(by_hand) / counted - 1).abs().max() < 0.03 and round(peak(full) / MiB) == 213
+assert 1.05 < sum(by_hand.values()) / peak(full) < 1.07
 
 assert parameters == 494_032_768 and round(16 * parameters / 1e9, 1) == 7.9
 assert [round(parameters * each / 1e9, 2) for each in (4, 8)] == [1.98, 3.95] and round(8 * GiB / 1e9, 2) == 8.59
@@ -10,7 +11,7 @@ columns = recipes[["weights", "gradients", "optimizer"]].T
 assert columns["fp32, also autocast"].tolist() == [4, 4, 8]
 assert columns["pure bf16"].tolist() == [2, 2, 4], "exactly half"
 assert columns["bf16, fp32 master"].tolist() == [2, 4, 12], "18 bytes, 2 more than in fp32"
-assert round(most) == 90, "autocast, of 120 MiB"
+assert round(line["activations"].max() / MiB) == 90, "autocast, of 120 MiB"
 
 step, ids = load(), torch.zeros(1, 16, dtype=torch.long)
 with torch.profiler.profile(profile_memory=True) as profile:  # torch counts, not our modes
@@ -26,10 +27,9 @@ bf16 = torch.tensor(0.07, dtype=torch.bfloat16)
 assert bf16 + 1e-5 == bf16 and torch.finfo(torch.bfloat16).eps / 16 == 2**-11
 
 assert base == 6_738_415_616 and round(2 * base / GiB, 1) == 12.6 and round(16 * adapters / GiB, 1) == 0.3
-plain, one_row, two_rows = peaks
+one_row, two_rows = peaks
 assert 0.75 < 2 * base / GiB / one_row < 0.8 and round(0.85 * 23.65) == 20
-assert 16.5 < plain < 17.7 and 15.5 < one_row < 16.5 and 0.9 < plain - one_row < 1.2
-assert two_rows < 0.85 * 23.65 < two_rows + 2 * (plain - one_row), "two rows fit, and without autocast they do not"
+assert 15.5 < one_row < 16.5 and two_rows < 0.85 * 23.65, "two rows fit"
 assert 0.35 < 4 * (two_rows - one_row) / 32 < 0.45, "lesson 10: a block of 2,048 tokens takes about 0.4 GiB"
 
 # after: check-full
