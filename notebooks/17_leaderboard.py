@@ -3,8 +3,8 @@
 #
 # *Which rows of a published leaderboard can be told apart, and what would it cost to know more?*
 #
-# A leaderboard puts methods in an order, but few say how sure a score is. In this lesson you work that out from the
-# scores and the number of test questions, for a comparison of fine-tuning methods by the authors of peft.
+# A leaderboard puts methods in an order, but few say how sure a score is. Here you work that out for a comparison of
+# fine-tuning methods by the authors of peft.
 #
 # **You will be able to**
 #
@@ -12,17 +12,15 @@
 # - say what a single run of each method, with one version of each library, cannot show;
 # - read a Pareto chart with its uncertainty, and plan how many questions or seeds an answer takes.
 #
-# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction, and
-# [lesson 12](12_a_real_task.ipynb) for the Wilson interval.
+# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction.
 #
-# About 35 minutes.
+# About 32 minutes.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each of the 63 rows is one *experiment*: a method with certain settings. Most methods are relatives of LoRA that you
-# need not know here. All fine-tune Llama-3.2-3B, a model with 3.2 billion parameters, for 5,000 steps on maths problems
-# with solutions. The score is the share of the 1,319 test questions of GSM8K, also school maths, that the model then
-# answers correctly. The table comes from [peft's
-# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (commit 5d602fd, Apache-2.0).
+# Each of the 63 rows is one *experiment*: a method with certain settings. Most methods are relatives of LoRA. All
+# fine-tune Llama-3.2-3B for 5,000 steps on maths problems with solutions. The score is the share of GSM8K's 1,319 test
+# questions, also school maths, that the model then answers correctly. The table comes from [peft's
+# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (Apache-2.0).
 
 # %%
 import matplotlib.pyplot as plt
@@ -40,40 +38,33 @@ names = board.experiment.str.replace("/llama-3.2-3B", "")  # the model, always t
 board["name"] = names.str.replace("-random_seed_42", "")  # an option of SHiRA
 scores = board.set_index("name").test_accuracy  # shares, best first
 p = scores.to_numpy()
-
-figure, axes = plt.subplots(figsize=(9, 3), layout="constrained")
-axes.bar(range(1, 64), 100 * p, color=["C0"] * 10 + ["lightgrey"] * 53)
-axes.set(xlabel="place in the leaderboard", ylabel="answered correctly (%)")
-axes.set_title("The first ten of 63 (blue) lie between 52.6% and 49.1%")
-plt.show()
+board["peak_GB"] = board.peak_memory_bytes / 1e9
+places = [0, 9, 62]  # the first row, the tenth and the last
+board[["name", "method", "peak_GB", "test_accuracy"]].iloc[places].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Predict first.** How many of the 45 pairs of the first ten can be told apart? Suppose that only the choice of the
-# 1,319 questions is random.
+# The first ten lie within 3.5 points. **How many of their 45 pairs can be told apart?** Suppose that only the choice of
+# the 1,319 questions is random.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
 #
 # Suppose a model answers a share $p$ of all questions of this kind correctly, and the test draws $n$ of them. A single
-# answer counts 1 or 0, so its variance is $p (1 - p)$. The mean of $n$ answers has a variance that is $n$ times smaller,
-# so the [standard error](glossary.md#standard-error) of the score is
+# answer counts 1 or 0, so its variance is $p (1 - p)$. The mean of $n$ answers has a variance that is $n$ times
+# smaller, so the [standard error](glossary.md#standard-error) of the score is
 #
-# $$e = \sqrt{\frac{p \, (1 - p)}{n}}$$
+# $$e = \sqrt{\frac{p (1 - p)}{n}}$$
 #
-# We do not know the true $p$ and use the score in its place. In rows close to zero $p \pm 1.96\,e$ would reach below
-# zero, so for the interval of one score we take the [Wilson interval](glossary.md#wilson-interval), as in lesson 12. It
-# holds every $p$ that lies within 1.96 standard errors of the score, if $e$ is computed with that $p$.
+# We do not know the true $p$ and use the score in its place. The 95% interval is $p \pm 1.96\,e$. (Near 0% or 100% it
+# would leave the scale, so take the [Wilson interval](glossary.md#wilson-interval) there.)
 
 # %%
 error = np.sqrt(p * (1 - p) / n)  # shape (63,)
-right = np.rint(n * p).astype(int)  # questions answered correctly
-wilson = [stats.binomtest(k, n).proportion_ci(method="wilson") for k in right]
-table = 100 * scores.to_frame("score").join(pd.DataFrame(wilson, scores.index))
 print(f"standard error of the first row: {100 * error[0]:.2f} points")
-table.head(3).round(1)
+ends = {"score": p, "low": p - 1.96 * error, "high": p + 1.96 * error}
+table = 100 * pd.DataFrame(ends, scores.index)
+ten = table[9::-1]  # from below, as the chart is drawn
 
-# %%
-ten = table[9::-1]
 figure, axes = plt.subplots(figsize=(9, 3.4), layout="constrained")
 axes.hlines(ten.index, ten.low, ten.high)
 axes.plot(ten.score, ten.index, "o")
@@ -86,18 +77,18 @@ plt.show()
 # ## How sure is a difference?
 #
 # Places 8 to 10 lie outside the shaded interval. But this does not make them worse, because their own scores are just
-# as uncertain. As in lesson 15, we need the interval of the difference. For two rows $A$ and $B$ its standard error is
+# as uncertain. We need the interval of the difference. For two rows $A$ and $B$ its standard error is
 #
-# $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \, \rho \, e_A \, e_B}$$
+# $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \rho e_A e_B}$$
 #
 # where $\rho$ is the *correlation* of their answers: 1 if both models are right on the same questions, and 0 if the
 # answers of one say nothing about those of the other. A hard question is hard for both, so $\rho$ is almost always
-# positive. The table does not say who answered which question, so we take $\rho = 0$ and get intervals that are too wide
-# rather than too narrow.
+# positive. The table does not say who answered which question, so we take $\rho = 0$ and get intervals that are too
+# wide rather than too narrow.
 #
-# With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten were themselves picked by
-# their scores, so $m$ is not 45 but 1,953, the number of all pairs. The table below shows the two ends of the ten,
-# without the correction ($m = 1$) and with it.
+# With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten were picked by their
+# scores, so $m$ is not 45 but 1,953, the number of all pairs. We compare the two ends of the ten without the correction
+# ($m = 1$) and with it.
 
 
 # %%
@@ -118,19 +109,16 @@ def intervals(scores, n, count):
 
 first_ten = intervals(scores.head(10), n, 1953)  # 45 pairs
 course.claim("No pair of the first ten is separated", not any(first_ten.separated))
-ends = scores.iloc[[0, 9]]  # the first row and the tenth
-pd.concat({m: intervals(ends, n, m) for m in (1, 1953)}, names=["m"]).round(1)
+pair = scores.iloc[[0, 9]]  # the first row and the tenth
+pd.concat({m: intervals(pair, n, m) for m in (1, 1953)}, names=["m"]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even the first and the tenth row cannot be told apart, with or without the correction. Nor can the 44 other pairs,
-# which lie closer together.
+# Even without the correction, the first and the tenth row cannot be told apart. The 44 other pairs lie closer together.
 
 # %%
 every = intervals(scores, n, 1953)
 alone = intervals(scores, n, 1).separated.sum()
 print(f"separated: {every.separated.sum():,} of {len(every):,}; uncorrected {alone:,}")
-thirds = every.separated.unstack().loc[scores.index[:21], scores.index[-21:]]
-print(f"first third against last third: {thirds.sum().sum()} of {thirds.size}")
 
 against = every.loc[scores.index[0]]
 shade = np.where(against.separated, "C1", "grey")
@@ -143,20 +131,20 @@ axes.set_title("The first row is separated from 38 others (orange)")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The correction costs 360 pairs. That is the price of being right about all pairs at once with 95% probability. The
-# first row is separated from every row from place 26 on, so 24 other rows could be as good as the winner.
+# The correction costs 360 pairs, the price of being right about all pairs at once with 95% probability. The first row
+# is separated from all rows from place 26 on, so 24 other rows could be as good as the winner.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the answers to each question would add
 #
-# How much do we lose because $\rho$ is unknown? Each question gives a difference: 1 if only the first model is right,
-# −1 if only the other is, and 0 otherwise. As in lesson 13, let $b$ be the number of questions that only the first gets
-# right, and $c$ the number that only the other gets right. Then the mean difference is $(b - c)/n$, and the mean of the
-# squares is $(b + c)/n$. So the fewer questions the two disagree on, the smaller the standard error.
+# With the answers, each question would give a difference: 1 if only the first model is right, −1 if only the other is,
+# and 0 otherwise. As in lesson 13, let $b$ and $c$ be the numbers of questions that only the first and only the other
+# gets right. Then the mean difference is $(b - c)/n$, and its variance is the mean of the squares, $(b + c)/n$, minus
+# the square of this mean. So the fewer questions the two disagree on, the smaller the standard error.
 #
-# The first row answered 694 questions correctly and the tenth 648, so $b - c = 46$, but the table does not tell us
-# $b + c$. We try four values, and compute the lower end of the interval for $m = 1$, as if we had chosen this pair
-# beforehand, and for $m = 1953$. **In how many of the four cases does each exclude zero?**
+# The first row answered 694 questions correctly and the tenth 648, so $b - c = 46$, but the table does not tell us $b +
+# c$. We try four values, with $m = 1$, as if we had chosen this pair beforehand, and with $m = 1953$. **In which cases
+# is the lower end of the interval above zero?**
 
 # %%
 disagree = np.array([660, 460, 180, 100])  # b + c
@@ -169,19 +157,16 @@ for m in (1, 1953):
 cases.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 660 disagreements, $\rho = 0$ and the interval is that from above. If we had chosen the pair beforehand, the three
-# other cases would separate the two models. With the correction, only the last one does. (Leading models' answers
-# correlate by [0.3 to 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals).)
+# With 660 disagreements $\rho$ is 0, as above. If we had chosen the pair beforehand, the three other cases would
+# separate the two models. With the correction, only the last does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What another run could change
 #
-# So far only the questions varied. But each experiment was run once, with seed 0, and another [seed](glossary.md#seed)
-# would have given another model. The repository's history holds second runs with the same seed and settings, on the
-# same kind of graphics card. In June 2025, 25 experiments were run twice within days, with the same version numbers of
-# torch, transformers and peft. In July 2026, 38 experiments of January were run again, with newer versions.
-#
-# **Predict first.** How much does a score change in each case?
+# So far only the questions varied. But each experiment was run once, with seed 0. The repository's history holds second
+# runs with the same [seed](glossary.md#seed) and settings, on the same kind of graphics card. In June 2025, 25
+# experiments were run twice within days, with the same versions of torch, transformers and peft. In July 2026, 38
+# experiments of January were run again, with newer versions. **How much does a score change in each case?**
 
 # %%
 runs = pd.read_csv(folder / "peft_metamathqa_reruns.csv")  # oldest first
@@ -208,47 +193,44 @@ print(f"one run varies by {one_run:.1f} points (95% interval {low:.1f} to {high:
 print(f"newer: {(newer < 0).sum()} of {len(newer)} fell, mean {newer.mean():.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **With the same versions** 21 of 25 scores changed, although nothing was meant to change. (Two of the other four are
-# close to zero and can hardly move.) A likely reason is that a graphics card adds numbers in an order that varies, and
-# over 5,000 steps differences in the last digits grow. Each change is the difference of two runs, so its variance is
-# twice that of one run, which therefore has a standard deviation of $0.6 / \sqrt 2 = 0.4$ points.
+# **With the same versions** 21 of 25 scores changed, although nothing was meant to change. The likely reason is that a
+# graphics card adds numbers in a varying order, and over 5,000 steps such differences grow. Each change is the
+# difference of two runs, so its variance is twice that of one run, which therefore has a standard deviation of $0.6 /
+# \sqrt 2 = 0.4$ points.
 #
-# **With newer versions** 36 of 38 scores fell, and the average fall of 1.65 points is more than lies between places 1
-# and 4. For example, `lora-rank64-rslora` is third today with 51.3%, but in January it had 53.2%, more than today's
-# winner. The authors [explain this](https://github.com/huggingface/peft/pull/3445) mostly by the old versions and by
-# chance. So compare only scores from the same versions, as 62 of today's 63 are.
+# **With newer versions** 36 of 38 scores [fell](https://github.com/huggingface/peft/pull/3445), by 1.65 points on
+# average. For example, `lora-rank64-rslora` is third today with 51.3%, but in January it had 53.2%, more than today's
+# winner. So compare only scores from the same versions.
 #
-# Another seed also changes the order of the batches and the first values of the adapters, so it should matter more than
-# a repetition. A table with one seed cannot show how much more.
+# Another seed also changes the order of the batches, so it should matter more than a repetition. A table with one seed
+# cannot show by how much.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
 #
-# The best learning rate differs from method to method, as lesson 15 showed. Yet most experiments use the same default
-# rate, 1e-4. Look at two rows of one method, IA3, one of them at ten times this rate.
+# The best learning rate differs from method to method, as lesson 15 showed. Yet 37 of the 63 experiments use the same
+# default rate, 1e-4. We compare two rows of one method, IA3.
 
 # %%
-default = board.learning_rate == 1e-4
-print(f"rate 1e-4: {default.sum()} of 63 rows, {default[:10].sum()} of the first ten")
 chosen = [("ia3-lr_0.001", "ia3-default")]
 every.loc[chosen].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With ten times the default rate (and less weight decay) IA3 gains 8.7 points, more than lies between places 1 and 25.
-# So a low place may only mean that the settings did not suit the method. The default rate suits other methods: seven of
-# the first ten rows use it, about the same share as in the whole table. When [Lee and others
-# 2026](https://arxiv.org/abs/2602.04998) tuned the rate of each LoRA variant, their best results differed by 1 to 2%.
+# So a low place may only mean that the settings did not suit the method. With [tuned
+# rates](https://arxiv.org/abs/2602.04998), variants of LoRA differed by only 1 to 2%.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## More than one goal: the front
 #
-# A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row
-# is at least as good in both and better in one. Sorted by memory, these are the rows that score higher than all rows
-# before them. But scores are uncertain, so we let every row take the test again, 2,000 times. Each new score is drawn
-# around the published one, from a normal distribution with its standard error. For $\rho = 0$ the rows are independent.
-# For $\rho = 0.5$ all rows share half of the variance, because easy questions lift all of them.
+# A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row is at least as good in
+# both and better in one. Sorted by memory, these are the rows that score higher than all rows before them.
 #
-# **Predict first.** The most accurate row is on the published front. In what share of the draws will it still be there?
+# But scores are uncertain, so we let every row take the test again, 2,000 times. Each new score comes from a normal
+# distribution around the published one, with its standard error. All rows share half of this variance, because easy
+# questions lift all of them. This makes $\rho = 0.5$. (Answers of leading models correlate by [0.3 to
+# 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals).) **In what share of the draws will the
+# most accurate row still be on the front?**
 
 
 # %%
@@ -259,57 +241,55 @@ def on_front(scores):
     return np.hstack([cheapest, scores[:, 1:] > best_before])
 
 
-by_memory = board.sort_values("peak_memory_bytes", kind="stable")
-accuracy = by_memory.test_accuracy.to_numpy()
-front = pd.DataFrame({"name": by_memory.name, "accuracy": 100 * accuracy})
-front["GB"] = by_memory.peak_memory_bytes / 1e9
+front = board[["name", "peak_GB"]].assign(accuracy=100 * p)
+front = front.sort_values("peak_GB", kind="stable")
+accuracy = front.accuracy.to_numpy() / 100
 front["published"] = on_front(accuracy[None])[0]
 rng = np.random.default_rng(0)
 shared, own = rng.normal(size=(2000, 1)), rng.normal(size=(2000, 63))
-for rho in (0, 0.5):
-    luck = rho**0.5 * shared + (1 - rho) ** 0.5 * own  # of variance 1
-    drawn = accuracy + np.sqrt(accuracy * (1 - accuracy) / n) * luck
-    front[f"rho = {rho}"] = on_front(drawn).mean(axis=0)
+luck = 0.5**0.5 * shared + 0.5**0.5 * own  # of variance 1
+drawn = accuracy + np.sqrt(accuracy * (1 - accuracy) / n) * luck
+front["stays"] = on_front(drawn).mean(axis=0)  # share of the draws
 front[front.published].drop(columns="published").round(2)
 
 # %%
-shown = front[(front.accuracy > 36) & (front.GB < 30)]
+shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]
 figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
-dots = axes.scatter(shown.GB, shown.accuracy, c=shown["rho = 0.5"], cmap="viridis_r")
-figure.colorbar(dots, label="share of draws on the front (rho = 0.5)")
+dots = axes.scatter(shown.peak_GB, shown.accuracy, c=shown.stays, cmap="viridis_r")
+figure.colorbar(dots, label="share of draws on the front")
 line = shown[shown.published]
-axes.step(line.GB, line.accuracy, where="post", color="grey", linewidth=0.8)
+axes.step(line.peak_GB, line.accuracy, where="post", color="grey", linewidth=0.8)
 for row in line.itertuples():
     side = "left" if row.name == "lora-rank64-rslora" else "right"  # of the label
-    axes.annotate(row.name, (row.GB, row.accuracy + 0.3), ha=side)
+    axes.annotate(row.name, (row.peak_GB, row.accuracy + 0.3), ha=side)
 axes.set(xlim=(18.7, 26.5), ylim=(36.5, 54), xlabel="peak memory (GB, lower is better)")
 axes.set_ylabel("accuracy (%, higher is better)")
 axes.set_title("miss-default stays on the front, the most accurate row often does not")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. (MiSS
-# trains one matrix for each layer, in place of LoRA's two. The two cheapest rows lie below the chart.) The most accurate
-# row needs 25.6 GB. It stays on the front in 45% of the draws, or in 62% with $\rho = 0.5$, because one of a dozen
-# cheaper rows with nearly the same score often overtakes it. So the table tells you how to save memory, but hardly how
-# to gain the last points. (The shares are a rough guide, because the published scores already contain chance.)
+# `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. The most
+# accurate row needs 25.6 GB. It stays on the front in only 62% of the draws, because one of several cheaper rows with
+# nearly the same score often overtakes it. So the table tells you how to save memory, but hardly how to gain the last
+# points. (The shares are a rough guide, as the published scores already contain chance. With $\rho = 0$ the 62% would
+# be 45%.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
 #
-# We want to detect a true difference $d$ of one point in 80% of all tests (the [power](glossary.md#power)), for one pair
-# that we chose beforehand. The measured difference is above $d - 0.84\,e_{AB}$ in 80% of the tests, and has to be above
+# We want to detect a true difference $d$ of one point in 80% of all tests (the [power](glossary.md#power)), for one
+# pair chosen beforehand. The measured difference is above $d - 0.84\,e_{AB}$ in 80% of the tests, and has to be above
 # $1.96\,e_{AB}$ so that the interval excludes zero. So $d$ has to be $1.96 + 0.84 = 2.8$ standard errors. With
 # $e_{AB}^2 = 2 p (1 - p) (1 - \rho) / n$ this gives
 #
-# $$n = 2 \, p \, (1 - p) \, (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
+# $$n = 2 p (1 - p) (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
 #
-# Seeds answer another question: is one *method* better than another on these 1,319 questions? If one seed's score has
-# the standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. If the methods come from two
-# papers, their seeds cannot be paired as in lesson 15, so $s$ is estimated with $2 (k - 1)$ degrees of freedom, and
-# Student's $t$ replaces 1.96 and 0.84. As $t$ depends on $k$, too, we try $k = 2, 3, \dots$ until the seeds suffice.
+# Seeds answer another question: is one *method* better on these 1,319 questions? If one seed's score has the standard
+# deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. Since $s$ is estimated from these seeds,
+# with $2 (k - 1)$ degrees of freedom, Student's $t$ replaces 1.96 and 0.84. It depends on $k$, so we try $k=2,3,\dots$
+# until the seeds suffice.
 #
-# **Predict first.** How many questions does one point take, for two models that answer about half of them correctly?
+# **How many questions does one point take, for two models that answer about half of them correctly?**
 
 # %%
 factor = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)  # 2.8
@@ -329,25 +309,24 @@ def seeds_needed(s, d=1):
 
 
 for s in (0.4, 1):
-    hours = 2 * seeds_needed(s) * board.train_seconds.median() / 3600
-    print(f"s = {s}: {seeds_needed(s)} seeds of each of two methods, {hours:.0f} hours")
+    hours = 2 * seeds_needed(s) * board.train_seconds.median() / 3600  # on their card
+    print(f"s = {s}: {seeds_needed(s)} seeds of each method, {hours:.0f} hours")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One point takes 39,000 questions, 30 times as many as this test has. With its 1,319 it detects 5.5 points. If the
 # answers to each question were published and correlated by 0.5, half as many questions would do, and 1,319 would detect
 # 3.9 points. So to publish the answers is the cheapest improvement.
 #
-# One point between methods takes 4 seeds of each if a seed matters as little as a repetition (0.4 points), and 17 for 1
-# point. (The hours are for the card of peft's authors.) More seeds do not replace more questions, because every seed
-# takes the same test.
+# One point between methods takes 4 seeds of each if a seed matters as little as a repetition (0.4 points), and 17 if
+# $s$ is 1 point. More seeds do not replace more questions, because every seed takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# Your own `intervals` and `seeds_needed` need only numpy, pandas and scipy, so take them along. But `intervals` has two
+# Your `intervals` and `seeds_needed` need only numpy, pandas and scipy, so take them along. But `intervals` has two
 # gaps: it takes a score of 0 for certain, because then $e = 0$, and it takes one $n$ for all rows. `tl.audit` has
-# neither gap, and adds ranks. Here it reads a table whose answers are published: lesson 12's record of 27 runs on 96
-# bug reports, nine settings with three seeds each. **How many of the 351 pairs can be told apart by their scores?**
+# neither gap, and adds ranks. Here it reads lesson 12's record of 27 runs on 96 bug reports, whose answers are
+# published. **How many of the 351 pairs do their scores separate?**
 
 # %%
 answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv").query("split == 'test'")
@@ -357,20 +336,18 @@ tests.columns = tests.columns.str.removesuffix("-renamed-test-cuda")
 totals = tests.mean().rename("accuracy").reset_index()
 audit = tl.audit(totals, "accuracy", len(tests), name="run")
 print(f"separated: {audit.pairs.separated.sum()} of {len(audit.pairs)} pairs")
-correlations = tests.corr().to_numpy()[np.triu_indices(27, k=1)]
-print(f"median correlation of the answers: {np.median(correlations):.2f}")
 audit.table[["name", "value", "low", "high", "rank"]].iloc[::5].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The scores separate 114 pairs, and 18 of the 27 runs may be the best. Pairing the answers separates 136, as exercise
-# 17.1 shows. The audit is also a command: `python -m tlkit audit table.csv --metric accuracy --items 1319`.
+# 17.1 shows. The audit is also a command: `python -m tlkit audit table.csv --metric accuracy --items 96`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - With a thousand questions, a difference of a few points may be chance. Paired answers to each question decide more.
-# - Seeds and library versions change scores as well. A table with one seed compares trained models, not methods, and
-#   scores from different versions do not belong in one table.
+# - A table with one seed compares trained models, not methods. Scores from different library versions do not belong in
+#   one table.
 # - A Pareto front is as uncertain as the scores on it.
 #
 # ## Further reading
@@ -404,10 +381,10 @@ course.quiz("quiz17")
 # **Exercise 17.1.** Write the tool for tables whose answers to each question are published. `answers` is a DataFrame
 # with one row for each question and one column for each model, 1 for a right answer and 0 for a wrong one. Return a
 # list of all pairs of models that are separated, each pair as a tuple of two column names. Use paired differences, the
-# normal distribution, and Bonferroni's correction for the number of pairs. The order of the list does not matter.
+# normal distribution, and Bonferroni's correction for the number of pairs.
 #
-# When it passes, `len(separated_pairs(real))` counts the pairs of lesson 12's 27 runs: 136, where the scores alone
-# separate 114. (With 96 questions the normal distribution is rough. McNemar's exact test of lesson 13 finds 122.)
+# When it passes, `len(separated_pairs(real))` counts the pairs of lesson 12's 27 runs: 136. (McNemar's exact test finds
+# 122, because with 96 questions the normal distribution is rough.)
 
 # %%
 from itertools import combinations

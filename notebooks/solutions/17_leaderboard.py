@@ -9,10 +9,10 @@ import tlkit as tl
 # Write the tool for tables whose answers to each question are published. `answers` is a DataFrame with one row
 # for each question and one column for each model, 1 for a right answer and 0 for a wrong one. Return a list of all pairs
 # of models that are separated, each pair as a tuple of two column names. Use paired differences, the normal
-# distribution, and Bonferroni's correction for the number of pairs. The order of the list does not matter.
+# distribution, and Bonferroni's correction for the number of pairs.
 #
-# When it passes, `len(separated_pairs(real))` counts the pairs of lesson 12's 27 runs: 136, where the scores alone
-# separate 114. (With 96 questions the normal distribution is rough. McNemar's exact test of lesson 13 finds 122.)
+# When it passes, `len(separated_pairs(real))` counts the pairs of lesson 12's 27 runs: 136. (McNemar's exact test finds
+# 122, because with 96 questions the normal distribution is rough.)
 
 # %%
 from itertools import combinations
