@@ -27,7 +27,7 @@
 # | **Part 1: First results** | | |
 # | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 37 |
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 36 |
-# | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 33 |
+# | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 32 |
 # | **Part 2: What to train** | | |
 # | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 39 |
 # | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 36 |
@@ -35,7 +35,7 @@
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 38 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 31 |
 # | **Part 3: Make it fit** | | |
-# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 34 |
+# | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 31 |
 # | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 37 |
 # | **Part 4: Do the job** | | |
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 37 |
@@ -45,7 +45,7 @@
 # | **Part 5: Know what is true** | | |
 # | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 36 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 32 |
-# | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 35 |
+# | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 32 |
 # | **Part 6: Beyond** | | |
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 37 |
 # | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 37 |
