@@ -4,8 +4,8 @@
 # *Can I adapt a language model on this machine, and did its weights load?*
 #
 # A language model that has read a lot can learn a new job from about a hundred examples. In this lesson you give a
-# small model such a job, train it for half a minute with transformers and peft, the libraries that most people use, and
-# let it answer questions that it has never seen. Then you meet a fault that raises no error.
+# small model such a job, train it for half a minute with transformers and peft, and let it answer questions that it has
+# never seen. Then you meet a fault that raises no error.
 #
 # **You will be able to**
 #
@@ -13,15 +13,15 @@
 # - say on which device you train, and show that it computes;
 # - check in three ways that a model's weights were really loaded.
 #
-# **You need** some Python, and a rough idea of what a neural network is. Words that are new are explained where they
-# first appear, and the [glossary](glossary.md) has all of them in one place.
+# **You need** some Python, and a rough idea of what a neural network is. New words are explained where they first
+# appear, and again in the [glossary](glossary.md).
 #
-# About 37 minutes.
+# About 34 minutes.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first cell picks the [device](glossary.md#device) that stores numbers and computes with them: the CPU, or a GPU
-# with a memory of its own. A GPU can be listed and still fail at its first computation, for example if PyTorch was
-# built for other cards. Therefore the cell multiplies two matrices on it.
+# with a memory of its own. A GPU can be listed and still fail, for example if PyTorch was built for other cards. So the
+# cell multiplies two matrices on it.
 
 # %% tags=["nbval-ignore-output"]
 import tempfile
@@ -51,9 +51,9 @@ print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The job: three desks
 #
-# A help centre has a desk for Rust, one for Python, and one for everything else. A question comes in, and the model
-# has to name the desk. We have 65 questions for each: 40 to learn from, and 25 that are *held out*, which means that
-# the model never sees them in training.
+# A help centre has a desk for Rust, one for Python, and one for everything else. The model has to name the desk for
+# each question. We have 65 questions for each desk: 40 to learn from, and 25 that are *held out*, so the model never
+# sees them in training.
 
 # %%
 rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
@@ -72,33 +72,30 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # We take a model that was trained on other text and go on training it with ours. The first training is called
 # [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning).
 #
-# The model that comes with this course has four million [parameters](glossary.md#parameter), or *weights*, which are
-# the numbers that training adjusts. It was pretrained on documentation of Python, PostgreSQL and SQLite, and it has
-# never read about Rust.
-#
-# `from_pretrained` loads a model from a folder, or by its name on the Hugging Face hub. `dtype` sets how each number
-# is stored in memory, and `to` moves the model to the device.
+# Our model has four million [parameters](glossary.md#parameter), or *weights*, which are the numbers that training
+# adjusts. It was pretrained on documentation of Python, PostgreSQL and SQLite, and has never read about Rust.
+# `from_pretrained` loads it from a folder, or any model by its name on the Hugging Face hub. `dtype` sets how each
+# number is stored in memory, and `to` moves the model to the device.
 
 # %%
 folder = tl.BUNDLED
 tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
-print(" | ".join(tokenizer.decode([token]) for token in tokens))
-print(tokens)
+print({tokenizer.decode([token]): token for token in tokens})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into
-# [tokens](glossary.md#token), which are frequent words or pieces of rarer ones, and replaces each by its number in
-# the [vocabulary](glossary.md#vocabulary), the list of all tokens that the model knows. This one has 4,096.
+# A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into [tokens](glossary.md#token),
+# which are frequent words or pieces of rarer ones, and replaces each by its number in the
+# [vocabulary](glossary.md#vocabulary), the list of the 4,096 tokens that this model knows.
 #
-# For the next token, the model gives each of the 4,096 a probability. So all it can do is continue a text, and we ask
-# our question by beginning a sentence that the answer completes. `generate` appends the likeliest token, again and
+# The model gives each token of the vocabulary a probability to be the next. So all it can do is continue a text, and we
+# ask our question by beginning a sentence that the answer completes. `generate` appends the likeliest token, again and
 # again.
 #
 # Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
 # ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
-# where the answer begins. Three new tokens suffice, since the longest name is two tokens and a third ends the text.
+# where the answer begins. Three new tokens suffice: the longest name is two tokens, and a third ends the text.
 
 
 # %%
@@ -127,26 +124,26 @@ for text in continuations(model, shown.map(sentence), length=12):
 print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model continues in fluent English about programming, as its pretraining taught it. It gets no question right,
-# because nothing told it that the answer has to be one of three names.
+# The model continues in fluent English about programming. It gets no question right, because nothing told it that the
+# answer is one of three names.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loss: how surprised is the model?
 #
-# Training needs a number that says how far the model is from the right answer. It has to change smoothly, so that one
-# can compute how a small change of a parameter moves it, but "right or wrong" jumps. So we measure how much the right
-# answer surprises the model. If a token had the probability $p$, the surprise is $-\ln p$, in
-# [nats](glossary.md#nat): 0 for a token that was certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096.
-# The mean over the tokens of the answer is called the [loss](glossary.md#loss).
+# Training needs a number that says how far the model is from the right answer. It has to change smoothly when a
+# parameter changes a little, but "right or wrong" jumps. So we measure how much the right answer surprises the model.
+# If a token had the probability $p$, the surprise is $-\ln p$, in [nats](glossary.md#nat): 0 for a token that was
+# certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. The mean over the tokens of the answer is called
+# the [loss](glossary.md#loss).
 #
 # transformers computes the loss if we pass `labels`, the tokens that should have been predicted. A label of -100 is
-# left out. We leave out the question, because the model should learn to answer and not to ask, and keep only the answer
-# and the end-of-text token. If that token were left out as well, the model would never learn to stop.
+# left out. We leave out the question, because the model should learn to answer and not to ask. The end-of-text token
+# stays, or the model would never learn to stop.
 #
-# Since the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
+# As the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
 # this tokenizer ` Python` is one token, but ` Rust` is two. (`add_special_tokens=False` matters for tokenizers that put
-# a token before each text.) Compare the tokens below with their labels: the padding is the end-of-text token, too, but
-# only the last one, which ends the answer, is a label.
+# a token before each text.) In the output, the padding is the end-of-text token, too, but only the one that ends the
+# answer is a label.
 
 
 # %%
@@ -169,17 +166,17 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Adapt it, in twenty lines
 #
-# Training repeats one [step](glossary.md#step), here with a batch of four questions. The model computes the loss of
-# the right answers. `backward` computes the [gradient](glossary.md#gradient), which says for each parameter how the
-# loss changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a
-# little in the direction in which the loss falls.
+# Training repeats one [step](glossary.md#step), here with a batch of four questions. The model computes the loss of the
+# right answers. `backward` computes the [gradient](glossary.md#gradient), which says for each parameter how the loss
+# changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a little,
+# so that the loss falls.
 #
 # The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
 # process them, and the [head](glossary.md#head) scores every token of the vocabulary. We leave its parameters *frozen*,
 # as they are. Beside each *linear layer* of the blocks, which multiplies by a matrix, [LoRA](glossary.md#lora) adds two
-# small matrices and trains only these. Together they are called the *adapter*. You build one yourself in
-# [lesson 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin the two matrices are, so it decides
-# how many parameters are trained, and `lora_alpha` scales what they add.
+# small matrices and trains only these. Together they are called the *adapter*, which you build yourself in [lesson
+# 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin the two matrices are, and so how many
+# parameters are trained, and `lora_alpha` scales what they add.
 #
 # The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
 # the last steps do not undo each other's work.
@@ -214,9 +211,8 @@ adapted, losses = adapt(model)
 adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The picture shows what you trained: the adapters, 5% of all parameters. `backward` starts at the loss and goes back
-# through the frozen parts until it has reached the first adapter, which is called
-# [backpropagation](glossary.md#backpropagation). The head uses the embedding's matrix and has no parameters of its own.
+# `backward` starts at the loss and goes back through the frozen parts to the first adapter, which is called
+# [backpropagation](glossary.md#backpropagation). The head shares the embedding's matrix.
 
 # %%
 course.network_strip(tl.describe(adapted, "LoRA"))
@@ -229,10 +225,8 @@ course.network_strip(tl.describe(adapted, "LoRA"))
 # %%
 now = answers(adapted)
 right = now == held_out.desk
-course.claim(
-    "After 60 steps it names the right desk for most unseen questions of each desk",
-    right.groupby(held_out.desk).mean().min() > 0.5,
-)
+shares = right.groupby(held_out.desk).mean()
+course.claim("It gets most unseen questions of each desk right", shares.min() > 0.5)
 
 # %% tags=["nbval-ignore-output"]
 print(f"right: {right.sum()} of {len(held_out)}, and wrong:")
@@ -240,7 +234,6 @@ for number, question in held_out.question[~right].items():
     print(f"{now[number]:6} | {question}")
 mine = [
     "What does `import os` do?",
-    "When is a `Box<T>` freed?",
     "How long do I boil an egg?",
     "Why does the borrow checker reject this loop?",
 ]
@@ -249,18 +242,18 @@ for question, desk in zip(mine, named, strict=True):
     print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# This model is yours and answers whatever you ask, so write your own questions into `mine` and run the cell again. Look
-# at the mistakes, too. In our run three questions about Python that show code but not the word Python went to Rust, and
-# the one about the borrow checker, which shows no code, went to `other`. So the model seems to go by such signs.
-# Always try questions that do not resemble your examples.
+# This model is yours, so write your own questions into `mine` and run the cell again. Look at the mistakes, too. In our
+# run three questions about Python that show code but not the word Python went to Rust, and the one about the borrow
+# checker, which shows no code, went to `other`. The model seems to go by such signs, so always try questions that do
+# not resemble your examples.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is that good?
 #
 # Zero is easy to beat, so we ask how far one gets without a language model. Most Python questions contain the word, and
 # most Rust questions contain code in backticks, which makes two `if`s. A stronger method counts how often each string
-# of one to four characters occurs in a question, and fits a weight for each string and desk
-# ([lesson 13](13_classification.ipynb) explains it). **Which of the three will win?**
+# of one to four characters occurs in a question, and fits a weight for each string and desk. **Which of the three will
+# win?**
 
 # %%
 by_rule = [
@@ -274,54 +267,41 @@ print(f"two `if`s: {(by_rule == held_out.desk).sum()} right")
 print(f"counting: {(counting.predict(held_out.question) == held_out.desk).sum()} right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Counting wins with 72, in a fraction of a second. The model's 69 lie between it and the `if`s, and differences this
-# small may be chance. The questions give their desk away by signs, and counting had read nothing but the 120 examples,
-# so this job hardly needs pretraining ([lesson 13](13_classification.ipynb) measures what it is worth). If your job is
-# to name one of a few classes, try counting first.
+# Counting wins with 72. The model's 69 lie between it and the `if`s, and differences this small may be chance. A job
+# with such plain signs hardly needs pretraining ([lesson 13](13_classification.ipynb) measures what it is worth). If
+# yours is to name one of a few classes, try counting first.
 #
-# But look at what the training has done. Before, the model named no desk at all. Now it always answers in the form that
-# you showed it, and stops. Nothing in the twenty lines says that there are three desks, or that an answer is a name.
-# With other answers, the same lines teach a model to *write*, which counting cannot do. In
-# [lesson 12](12_a_real_task.ipynb) a model fills in four fields for each report of a problem.
+# But nothing in the twenty lines says that there are three desks, or that an answer is a name. With other answers, they
+# teach a model to *write*, which counting cannot do. In [lesson 12](12_a_real_task.ipynb) a model fills in a form for
+# each report of a problem.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
 #
-# `save_pretrained` writes the adapter and nothing else. Whoever has the base model loads it with the adapter beside it.
+# `save_pretrained` writes the adapter and nothing else, here less than 1 MB. Whoever has the base model loads it with
+# the adapter beside it.
 
 # %%
 with tempfile.TemporaryDirectory() as out:
     adapted.save_pretrained(out)
-    size = (Path(out) / "adapter_model.safetensors").stat().st_size
     base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
     loaded = PeftModel.from_pretrained(base, out)
-print(f"the adapter: {size / 1e6:.1f} MB")
-course.claim(
-    "Loaded again, it answers your questions as before",
-    continuations(loaded, map(sentence, mine)) == named,
-)
+again = continuations(loaded, map(sentence, mine))
+course.claim("Loaded again, it answers your questions as before", again == named)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Does it work with a larger model?** The same code adapts SmolLM2-135M-Instruct, which has 33 times as many
-# parameters. [Lesson 12](12_a_real_task.ipynb) says how to fetch it. Then write
-# `folder = tl.fetched_folder("smollm2-135m-instruct")` above, change `rate=5e-3` to `rate=1e-3`, because a larger model
-# needs smaller moves, and run the page from the top. By this record it gets one more right than counting.
-
-# %%
-record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
-print(f"SmolLM2: {(record.after == record.desk).sum()} of {len(record)} right")
+# The same code adapts larger models. SmolLM2-135M-Instruct, which has 33 times as many parameters, gets 73 of the 75
+# right with `rate=1e-3`. [Lesson 12](12_a_real_task.ipynb) says how to fetch it. Then put its path into `folder`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
 #
 # To load a model, a program builds one with random weights and then overwrites them with those of the file. If the
-# second step fails, the result still has the same shape and as many parameters.
+# second step fails, the model still has the right shape and number of parameters.
 #
-# The weights are often lost because their names have changed. `torch.compile`, which makes a model faster, puts
+# Weights are often lost because their names have changed. `torch.compile`, which makes a model faster, puts
 # `_orig_mod.` in front of each name, and if you save the compiled model's `state_dict()`, these names end up in the
-# file. We make such a file.
-#
-# **What will `from_pretrained` do with a file in which no name fits: stop with an error, or return a model?**
+# file. We make such a file. **What will `from_pretrained` do with it: stop with an error, or return a model?**
 
 # %%
 saved = load_file(folder / "model.safetensors")
@@ -336,8 +316,7 @@ print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It returns a model with random weights, because people often want only a part: a classifier keeps the blocks and gets
-# a new head. There is a warning, but it is easily lost in a long log (and `tl.setup` hides it here). Three checks find
-# the fault:
+# a new head. The warning is easily lost in a long log (and `tl.setup` hides it here). Three checks find the fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
 # 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. It stores numbers of 16 bits
@@ -358,7 +337,7 @@ print(f"3. This is a question about {written}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch, so its
-# learning rate shrinks within 30 steps and not 60. The rest stays the same.
+# learning rate shrinks within 30 steps and not 60.
 
 # %%
 broken, broken_losses = adapt(broken, epochs=1)
@@ -371,33 +350,28 @@ axes.legend()
 plt.show()
 
 # %%
-correct = answers(broken) == held_out.desk
-course.claim(
-    "Its loss falls by more than half a nat, and it gets fewer than 10 of 75 right",
-    broken_losses[0] - broken_losses[-1] > 0.5 and correct.sum() < 10,
-)
+fall = broken_losses[0] - broken_losses[-1]
+few = (answers(broken) == held_out.desk).sum() < 10
+course.claim("Its loss falls, but fewer than 10 are right", fall > 0.5 and few)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The log shows a falling loss. Only if you know which loss to expect do you see the fault. The first loss does not give
-# it away, because both models begin above 8 nats: the broken one knows nothing, and the good one has never seen a desk
-# named in this place. After five steps the good model is below 1, and the broken one is still near 7.5. It stays far
-# above, because LoRA trains neither the embedding nor the head, and a random head can hardly prefer one token to the
-# rest. It happened in a published report, too, as you will see in [lesson 16](16_autopsy.ipynb).
+# Both losses fall, so you have to know which loss to expect. Both models begin above 8 nats: the broken one knows
+# nothing, and the good one has never seen a desk named in this place. But after five steps the good model is below 1,
+# and the broken one is still near 7.5. LoRA trains neither the embedding nor the head, and a random head can hardly
+# prefer one token to the rest. It happened in a published report, too ([lesson 16](16_autopsy.ipynb)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A pretrained model, 120 examples and twenty lines are enough to adapt it: `LoraConfig`, `get_peft_model`, labels
-#   with -100 outside the answer, and a loop.
-# - Judge it on questions that it has not seen, and beside the simplest methods that you can think of.
-# - A model whose weights were not loaded runs and trains without an error. Read the loading report, compare with the
-#   file, or let it write.
+# - 120 examples and twenty lines adapt a pretrained model: `LoraConfig`, `get_peft_model`, labels with -100 outside the
+#   answer, and a loop.
+# - Judge it on new questions, and beside the simplest method that you can think of.
+# - A model whose weights were not loaded trains without an error. Read the loading report, compare with the file, or
+#   let it write.
 #
 # ## Further reading
 #
-# - Hu et al. 2021, [LoRA: low-rank adaptation of large language models](https://arxiv.org/abs/2106.09685).
 # - Hugging Face, [peft's quicktour](https://huggingface.co/docs/peft/quicktour): the calls of this lesson.
-# - Wang and Manning 2012, [Baselines and bigrams](https://aclanthology.org/P12-2018/): simple counts are hard to beat.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
@@ -423,10 +397,9 @@ course.quiz("quiz01")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 1.1.** `encode` counts from the right end, so it works only where the padding is on the left. Write the
-# function that you will want for your own texts. It gets a tokenizer that pads on either side and may put a token
-# before each text, and two lists, `prompts` and `answers` (each answer begins with a space). It returns the tokenized
-# batch of prompts, answers and end-of-text tokens, with `labels`: the tokens of the answers and of their ends, and -100
-# elsewhere. Remember that the padding can be the end-of-text token itself.
+# function for your own texts. It gets a tokenizer that pads on either side and may put a token before each text, and
+# two lists, `prompts` and `answers` (each answer begins with a space). It returns the tokenized batch of prompts,
+# answers and end-of-text tokens, with `labels`: the tokens of the answers and of their ends, and -100 elsewhere.
 
 
 # %%

@@ -5,11 +5,10 @@
 import course
 
 # %% [markdown]
-# `encode` counts from the right end, so it works only where the padding is on the left. Write the function that you
-# will want for your own texts. It gets a tokenizer that pads on either side and may put a token before each text, and
-# two lists, `prompts` and `answers` (each answer begins with a space). It returns the tokenized batch of prompts,
-# answers and end-of-text tokens, with `labels`: the tokens of the answers and of their ends, and -100 elsewhere.
-# Remember that the padding can be the end-of-text token itself.
+# `encode` counts from the right end, so it works only where the padding is on the left. Write the function for your own
+# texts. It gets a tokenizer that pads on either side and may put a token before each text, and two lists, `prompts` and
+# `answers` (each answer begins with a space). It returns the tokenized batch of prompts, answers and end-of-text
+# tokens, with `labels`: the tokens of the answers and of their ends, and -100 elsewhere.
 
 
 # %%
