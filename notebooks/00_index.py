@@ -25,7 +25,7 @@
 # | lesson | question | minutes |
 # | --- | --- | --- |
 # | **Part 1: First results** | | |
-# | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 37 |
+# | [1 · First fine-tuning](01_first_fine_tuning.ipynb) | Can I adapt a language model on this machine, and did its weights load? | 34 |
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 36 |
 # | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 32 |
 # | **Part 2: What to train** | | |
