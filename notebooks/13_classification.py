@@ -5,7 +5,7 @@
 #
 # At work the task is often *classification*: to which team does this ticket go, is this review positive? In this lesson
 # a model reads the beginning of a passage about Rust and says which of nine subjects it treats. You find out which
-# hidden states its new head should read, and compare it with a much older method that is hard to beat.
+# hidden states its new head should read, and compare it with an older method that is hard to beat.
 #
 # **You will be able to**
 #
@@ -95,8 +95,8 @@ words = searched(words, train.text, (1, 10, 100, 1000))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Last token or mean?
 #
-# The best $C$ is 100, with 49.6%: three times the floor, from word counts alone. Now the pretrained model. `AutoModel`
-# loads it without its head: for each token it returns a hidden state of 192 numbers. A classifier needs one vector for
+# The best $C$ is 100, with 49.6%: three times the floor, from word counts alone. `AutoModel` loads the pretrained
+# model without its head: for each token it returns a hidden state of 192 numbers. A classifier needs one vector for
 # each text, and making one of many is called *pooling*. The usual way for a causal model takes the state of the *last
 # token*, because it alone has seen the whole text. Another takes the *mean* of the states $h_t$ of all $n$ tokens:
 #
@@ -426,19 +426,19 @@ import tlkit as tl
 course.quiz("quiz13")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 13.1.** Write the rule of the last section as a function that you can keep. It gets `probabilities`, a
-# tensor of shape (texts, classes), the true classes `labels`, of shape (texts,), and a `threshold`. A text is decided
-# if its largest probability is at least the threshold. Return two numbers: the share of the texts that are decided, and
-# the share of these that are right. At least one text is decided.
+# **Exercise 13.1.** Write the function that chooses such a threshold. It gets `probabilities`, a tensor of shape
+# (texts, classes), the true classes `labels`, of shape (texts,), and the share `wanted` of right answers. Try the
+# largest probability of each text as a threshold: a text is decided if its own is at least as high. Return the lowest
+# threshold at which at least `wanted` of the decided texts are right. In our cases there is one.
 
 
 # %%
-def decided(probabilities, labels, threshold):
-    """The share of texts that are decided, and the accuracy on them."""
+def lowest_threshold(probabilities, labels, wanted):
+    """The lowest threshold from which on the wanted share of decided texts is right."""
     # your code here
 
 
-course.check("ex13_1", decided)
+course.check("ex13_1", lowest_threshold)
 
 # %% [markdown]
 # Previous: [12 · A real task](12_a_real_task.ipynb) ·

@@ -312,11 +312,6 @@ def near(answer: object, expected: float, *, within: float = 0.01) -> bool:
     return abs(number(answer) - expected) <= within * abs(expected)
 
 
-def close(given: tuple[float, ...], expected: tuple[float, ...], *, within: float) -> bool:
-    """Say whether every number is at most `within` away from the one expected in its place."""
-    return all(math.isclose(one, other, abs_tol=within) for one, other in zip(given, expected, strict=True))
-
-
 def called(function: object, *arguments, **named) -> object:
     """Call an answer that is to be a function.
 

@@ -229,8 +229,8 @@ WRONG = {
         (lambda answer, report: [True], "the name of a field"),
     ],
     "ex13_1": [
-        (lambda probabilities, labels, threshold: 0.5, "2 numbers are asked for"),
-        (lambda probabilities, labels, threshold: (0.5, 0.1), "for 4 texts"),
+        (lambda probabilities, labels, wanted: (0.5, 0.1), "a number is asked for"),
+        (lambda probabilities, labels, wanted: 0.55, "for 6 texts"),
     ],
     "ex15_1": [
         (lambda *table: 0.1, "asked for, and this is float"),

@@ -1,82 +1,72 @@
-"""Classification: how often a classifier that may hand over decides by itself."""
+"""Classification: from which threshold on a classifier is right often enough to decide by itself."""
 
-from functools import partial
+from itertools import takewhile
+from operator import ge, gt
 
 import torch
 
-from course.exercises import Quiz, close, function_exercise, numbers
+from course.exercises import Quiz, function_exercise
 
 
 def _cases():
-    """The second has a text exactly at the threshold; in the third, sure texts are mostly wrong."""
-    for story, threshold, labels, rows in (
-        ("for 4 texts", 0.6, [0, 1, 1, 0], [[0.9, 0.05, 0.05], [0.2, 0.7, 0.1], [0.3, 0.4, 0.3], [0.25, 0.65, 0.1]]),
-        ("at the threshold", 0.5, [1, 0, 0], [[0.25, 0.75], [0.5, 0.5], [0.125, 0.875]]),
-        ("for 5 texts", 0.8, [0, 0, 1, 1, 0], [[0.1, 0.9], [0.15, 0.85], [0.05, 0.95], [0.3, 0.7], [0.6, 0.4]]),
+    """In the first the share falls below `wanted` and rises again; in the second it is just reached."""
+    for story, wanted, labels, rows in (
+        (
+            "for 6 texts",
+            0.7,
+            [0, 1, 1, 0, 2, 2],
+            [[0.9, 0.1, 0], [0.1, 0.8, 0.1], [0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.25, 0.35]],
+        ),
+        ("where `wanted` is just reached", 0.75, [0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]]),
     ):
-        yield story, torch.tensor(rows), torch.tensor(labels), threshold
+        yield story, torch.tensor(rows), torch.tensor(labels), wanted
 
 
-def _shares(sure, right):
-    return sure.float().mean().item(), right[sure].float().mean().item()
+def _lowest(probabilities, labels, wanted, choose=min, decides=ge, reaches=ge, of_all=False, true_class=False):
+    right = probabilities.argmax(1) == labels
+    sureness = probabilities.gather(1, labels[:, None])[:, 0] if true_class else probabilities.max(1).values
+    found = [t for t in sureness.tolist() if reaches(_share(right, decides(sureness, t), of_all), wanted)]
+    return choose(found, default=1.0)
 
 
-def _largest(probabilities, labels):
-    return probabilities.max(1).values, probabilities.argmax(1) == labels
+def _share(right, sure, of_all=False):
+    return (right & sure).sum().item() / (len(right) if of_all else max(1, sure.sum().item()))
 
 
-def _decided(probabilities, labels, threshold):
-    largest, right = _largest(probabilities, labels)
-    return _shares(largest >= threshold, right)
+def _until_the_first_failure(probabilities, labels, wanted):
+    largest, right = probabilities.max(1).values, probabilities.argmax(1) == labels
+    falling = sorted(largest.tolist(), reverse=True)
+    return [1.0, *takewhile(lambda t: _share(right, largest >= t) >= wanted, falling)][-1]
 
 
-def _every_text(probabilities, labels, threshold):
-    largest, right = _largest(probabilities, labels)
-    return (largest >= threshold).float().mean().item(), right.float().mean().item()
+def _reached(probabilities, labels, wanted):
+    sure = probabilities.max(1).values >= _lowest(probabilities, labels, wanted)
+    return _share(probabilities.argmax(1) == labels, sure)
 
 
-def _above(probabilities, labels, threshold):
-    largest, right = _largest(probabilities, labels)
-    return _shares(largest > threshold, right)
-
-
-def _true_class(probabilities, labels, threshold):
-    return _shares(probabilities.gather(1, labels[:, None])[:, 0] >= threshold, _largest(probabilities, labels)[1])
-
-
-def _of_all(probabilities, labels, threshold):
-    largest, right = _largest(probabilities, labels)
-    return (largest >= threshold).float().mean().item(), (right & (largest >= threshold)).float().mean().item()
-
-
-def _counted(probabilities, labels, threshold):
-    share, accuracy = _decided(probabilities, labels, threshold)
-    return share * len(labels), accuracy
-
-
-def _handed_over(probabilities, labels, threshold):
-    share, accuracy = _decided(probabilities, labels, threshold)
-    return 1 - share, accuracy
-
-
-decided = function_exercise(
+lowest = function_exercise(
     "ex13_1",
-    "both numbers, for three sets of texts, in one of which a text lies exactly at the threshold",
-    "`probabilities.max(1)` has two parts: `values`, how sure the classifier is of a text, and `indices`, its class.",
-    "`sure = values >= threshold` is True for texts that it decides. The mean of `sure.float()` is the first number.",
-    "The second: `(indices == labels)[sure].float().mean()`.",
-    right=_decided,
+    "the threshold, for two sets of texts; in one of them the wanted share is just reached",
+    "`largest, classes = probabilities.max(1)`: how sure the classifier is of each text, and what it names.",
+    "Go through `largest.sort().values`, from the lowest. `sure = largest >= threshold` is True for texts it decides.",
+    "`(classes == labels)[sure].float().mean()` is the share. Return the first threshold where it reaches `wanted`.",
+    right=_lowest,
     cases=_cases,
     mistakes={
-        "the accuracy is that of all texts; only those count that the classifier decides.": _every_text,
-        "a text exactly at the threshold is decided, too.": _above,
-        "you look at the probability of the true class, which nobody knows when the classifier is in use.": _true_class,
-        "the right ones are divided by all texts, and not by those that are decided.": _of_all,
-        "the first number is a count; a share is asked for.": _counted,
-        "the first number is the share that is handed over; the other share is asked for.": _handed_over,
+        "this is the highest threshold that reaches the share; a lower one decides more texts.": (
+            lambda *given: _lowest(*given, choose=max)
+        ),
+        "below a threshold that fails, a lower one may reach the share again: try all.": _until_the_first_failure,
+        "a text exactly at the threshold is decided, too.": lambda *given: _lowest(*given, decides=gt),
+        "a share of exactly `wanted` is enough.": lambda *given: _lowest(*given, reaches=gt),
+        "you look at the probability of the true class, which nobody knows when the classifier is in use.": (
+            lambda *given: _lowest(*given, true_class=True)
+        ),
+        "the right ones are divided by all texts, and not by those that are decided.": (
+            lambda *given: _lowest(*given, of_all=True)
+        ),
+        "this is the share that is reached; the threshold is asked for.": _reached,
     },
-    read=lambda given, *arguments: numbers(given, 2),
-    alike=partial(close, within=1e-3),
 )
 
 
