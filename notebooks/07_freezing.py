@@ -5,7 +5,7 @@
 #
 # To [freeze](glossary.md#freezing) a parameter means that it gets no gradient and the optimizer leaves it alone. In
 # PyTorch that takes one line, `block.requires_grad_(False)`, so freezing half of the blocks looks like an easy way to
-# halve the work. But it saves only 12% of the arithmetic.
+# halve the work. But the saving depends on whether anything *below* the frozen part is still trained.
 #
 # **You will be able to**
 #
@@ -52,12 +52,11 @@ def new_model():
 #
 # $$Y = X W^\top \qquad \frac{\partial L}{\partial X} = G\, W \qquad \frac{\partial L}{\partial W} = G^\top X$$
 #
-# The first is the forward pass. The layer below needs the second, and the optimizer needs the third. Autograd computes
-# exactly these:
+# The first is the forward pass. The layer below needs the second, and the optimizer the third. Autograd computes both:
 
 # %%
 X = torch.randn(512, 192, requires_grad=True)  # 4 x 128 tokens, width 192
-W = torch.randn(512, 192, requires_grad=True)  # a layer from 192 to 512
+W = torch.randn(320, 192, requires_grad=True)  # a layer from 192 to 320
 Y = X @ W.T
 G, for_X, for_W = torch.autograd.grad(Y.square().sum(), [Y, X, W])
 torch.testing.assert_close((G @ W, G.T @ X), (for_X, for_W), rtol=1e-4, atol=1e-2)
@@ -68,8 +67,8 @@ torch.testing.assert_close((G @ W, G.T @ X), (for_X, for_W), rtol=1e-4, atol=1e-
 # layer saves the second one if *nothing below it* is trained, because then nobody needs the gradient of its input.
 #
 # The bundled model has blocks 0 to 7. Below block 0 lies the token embedding, and the head above block 7 is
-# [tied](glossary.md#tied-head) to it: both are one table, so whoever freezes one freezes the other. `freeze_lower`
-# freezes blocks 0 to 3, and `upper_half` also the embedding below them. **Which products are left in these two?**
+# [tied](glossary.md#tied-head) to it: they are one table, frozen or trained together. `freeze_lower` freezes blocks 0
+# to 3, and `upper_half` also the embedding. **Which products are left in these two?** (Wider boxes have more weights.)
 
 # %%
 models = {name: new_model() for name in ("full", "freeze_lower", "upper_half")}
@@ -85,12 +84,10 @@ products_chart(models, "A frozen block saves two products if nothing below is tr
 # ## The whole step, counted
 #
 # Apart from the linear layers, only attention costs much arithmetic. It multiplies queries by keys, and the result by
-# values. Each of these two products takes $2 T t d$ operations in a batch of sequences of $t$ tokens, where $d$ is the
-# width of all heads together. Backpropagation needs two more for each of them, one for each factor's gradient, or none
-# if nothing below is trained.
+# values. Each of these two products takes $2 T t d$ operations for sequences of $t$ tokens, where $d$ is the width of
+# all heads together. Backpropagation needs two more for each, or none if nothing below is trained.
 #
-# The next function goes through the model from bottom to top and adds up the products that a step needs. `below` is
-# true if anything is trained up to here. (In LoRA's lowest block, whose norms are frozen, it counts too many products.)
+# The next function goes from bottom to top and adds up the products. `below` is true if anything is trained up to here.
 
 
 # %%
@@ -128,8 +125,7 @@ def counted_flops(model):
     return counter.get_total_flops()
 
 
-costs = pd.DataFrame(index=list(models))
-costs["formula"] = [step_flops(model) for model in models.values()]
+costs = pd.DataFrame({"formula": {name: step_flops(m) for name, m in models.items()}})
 costs["counted"] = [counted_flops(model) for model in models.values()]
 costs["% of full"] = 100 * costs.counted / costs.counted["full"]
 print(costs.round(1).to_string())
@@ -137,25 +133,26 @@ course.claim("Formula and count agree", np.allclose(costs.formula, costs.counted
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Freezing half of the blocks leaves 88% of the arithmetic: four of eight blocks lose one product of three, and the head
-# and attention cost as much as before. With the embedding frozen too, 67% is left. The time of a step follows only
-# roughly, since norms and activation functions take time outside the products.
+# and attention cost as much as before. With the embedding frozen too, 67% is left. Time follows only roughly, because
+# a step also moves numbers through memory, mostly gradients and averages of *trained* parameters. By the count of
+# [lesson 16](16_autopsy.ipynb), `freeze_lower` moves 37% fewer bytes, which counts most with few tokens in a step.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What was in 29,865,088?
 #
-# The other way to freeze is to train only the top. A published report on Qwen2-0.5B, which [lesson
-# 16](16_autopsy.ipynb) takes apart, counted 29,865,088 trainable parameters for the "last 2 layers + head" of its
-# program. You can check this number without weights, because on the *meta device* a model has names and shapes, but no
-# numbers. **Can the head be in it? And if you take two blocks away, what is left over?**
+# The other way to freeze is to train only the top. A published report on Qwen2-0.5B, which lesson 16 takes apart,
+# counted 29,865,088 trainable parameters for "adapter layers", in its program the "last 2 layers + head". You can check
+# this without weights, as a model on the *meta device* has names and shapes, but no numbers. **Can the head be in it?
+# And if you take two blocks away, what is left over?**
 
 # %%
 qwen = tl.meta_model("qwen2-0.5b")
-block = sum(p.numel() for p in qwen.model.layers[0].parameters())
-rest = 29_865_088 - 2 * block
-print(f"one block: {block:,}, head: {qwen.lm_head.weight.numel():,}")
+per_block = sum(p.numel() for p in qwen.model.layers[0].parameters())
+rest = 29_865_088 - 2 * per_block
+print(f"one block: {per_block:,}, head: {qwen.lm_head.weight.numel():,}")
 print(f"outside two blocks: {rest:,} parameters = {rest / 896:g} vectors of width 896")
-suspects = ("layers.22.", "layers.23.", "norm")
-sizes = [p.numel() for n, p in qwen.named_parameters() if any(s in n for s in suspects)]
+words = ("layers.22.", "layers.23.", "norm")  # the program's words
+sizes = [p.numel() for n, p in qwen.named_parameters() if any(w in n for w in words)]
 course.claim("Two blocks and all norms: 29,865,088", sum(sizes) == 29_865_088)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -163,8 +160,8 @@ course.claim("Two blocks and all norms: 29,865,088", sum(sizes) == 29_865_088)
 # embedding. The rest is 45 vectors of 896: two norms in each of the 22 other blocks, and the final norm. The program
 # trained every parameter with "norm" in its name.
 #
-# Does a rest of 0.1% matter? We build both versions on the bundled model: `last_blocks` trains the last two blocks
-# only, and `last_layers` trains all norms as well, like the report's program.
+# **Does a rest of 0.1% cost anything?** On the bundled model `last_blocks` trains the last two blocks only, and
+# `last_layers` all norms as well, which repeats the report's mistake.
 
 
 # %%
@@ -182,7 +179,7 @@ pair = {name: models[name] for name in ("last_blocks", "last_layers")}
 products_chart(pair, "To reach a norm in block 0, the gradient passes everything")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Backpropagation goes down to the lowest trained parameter, however small it is. So select modules, such as
+# It does: backpropagation goes down to the lowest trained parameter, however small it is. So select modules, such as
 # `model.model.layers[-2:]`, and not text in names, where `layers.1` is also found in `layers.10`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -190,8 +187,7 @@ products_chart(pair, "To reach a norm in block 0, the gradient passes everything
 #
 # Now compare price and result of all five. `peak_mb` makes two steps of AdamW and keeps the largest sum of bytes in
 # live tensors. The perplexities were recorded: each strategy was trained on 200 Rust passages with three seeds, at the
-# best rate of its own search, and scored on 40 test documents. (`upper_half` and `last_blocks` searched in runs of 55
-# steps, the others of 17.) Before training the perplexity was 126, and `full` ended at 53.
+# best rate of a search in runs as long as these, and scored on 40 test documents and on general text.
 #
 # We subtract the losses of `full` document by document, and turn the mean difference and its 95% interval into percent
 # of perplexity. **Which strategy would you take if a step should cost a third less?**
@@ -211,30 +207,29 @@ def peak_mb(model):
 flops = pd.Series({name: counted_flops(model) for name, model in models.items()})
 table = pd.DataFrame({"FLOPs, %": 100 * flops / flops["full"]}).round().astype(int)
 table["peak MB"] = [round(peak_mb(model)) for model in models.values()]
-file = tl.DATA / "comparisons/tiny/freezing/documents.csv"
-losses = pd.read_csv(file, comment="#").eval("loss = nats / tokens")
+record = course.recorded("tiny/freezing/comparison").set_index("strategy")
+losses = course.recorded("tiny/freezing/documents").eval("loss = nats / tokens")
 losses = losses.pivot_table("loss", "document", "strategy")  # the mean of the seeds
-apart = losses.sub(losses["full"], axis=0)
-mean, half = apart.mean(), 2.02 * apart.sem()  # Student's t for 40 documents
-above = {"perplexity, % above full": mean, "from": mean - half, "to": mean + half}
-table.join(100 * np.expm1(pd.DataFrame(above))).round(1)
+gaps = losses.sub(losses["full"], axis=0)
+mean, margin = gaps.mean(), 2.02 * gaps.sem()  # Student's t for 40 documents
+above = pd.DataFrame({"% above": mean, "from": mean - margin, "to": mean + margin})
+table.join(record[["perplexity", "general"]]).join(100 * np.expm1(above)).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every kind of freezing ends 8 to 16% above `full`, but keeps most of the improvement, with 57 to 61. On general text,
-# where the model began at 36, `full` ends at 64, `freeze_lower` at 88, `upper_half` at 53 and `last_blocks` at 48. With
-# a frozen embedding the model forgets less, although it was trained at three to five times the rate of `full`.
+# Before training, the perplexity was 126 on Rust and 36 on general text. Every kind of freezing keeps most of the
+# improvement on Rust and ends 5 to 16% above `full`. On general text all have become worse, but those with a frozen
+# embedding less than `full`, although their rates were three to five times as high.
 #
-# - **Freeze nothing** if the step fits and time allows.
+# - **Freeze nothing** if the step fits, time allows, and only the new text counts.
 # - **To save a third, freeze from the bottom, embedding included.** `upper_half` needs 67% of the arithmetic and 63% of
-#   the memory, and ends 9% above `full`. `freeze_lower` ends about as high and saves only 12% of the arithmetic.
-# - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 16%
-#   above `full`. `last_layers` ends lower, by its norms or its other rate. But its gradient has to reach block 0, and
-#   every block keeps activations: 76% of the arithmetic, 72% of the memory. `upper_half` costs less and ends no higher.
+#   the memory, ends 9% above `full`, and forgets less. `freeze_lower` ends 5% above, but saves only 12% of the
+#   arithmetic and forgets most.
+# - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and forgets
+#   least. With all norms, at its own best rate, `last_layers` ends 12% above `full`, but its gradient has to reach
+#   block 0, and each block keeps activations: 76% of the arithmetic, 72% of the memory. `upper_half` beats it in all.
 #
-# The way of counting holds for every model of this form, but the percentages depend on its shapes: here a fifth of the
-# parameters are in the head, in a model of 7 billion a few percent. The perplexities come from one small model and one
-# text, and their intervals cover only the documents, so do not rank the strategies at 8 and 9%. LoRA on all layers
-# ended 19% above `full` ([lesson 5](05_lora.ipynb)), for three quarters of the arithmetic and 100 MB.
+# The way of counting holds for every model of this form, but the percentages depend on its shapes: this head has a
+# fifth of the parameters, that of a 7-billion model 2 to 7%. The perplexities come from one small model and one text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run the frozen part once
@@ -243,8 +238,8 @@ table.join(100 * np.expm1(pd.DataFrame(above))).round(1)
 # same text the same hidden states leave this *frozen prefix* in every epoch. We can run it once and store its output. A
 # transformers model returns its hidden states on request, and accepts them as `inputs_embeds` in place of tokens.
 #
-# `train` is lesson 4's loop without schedule, clipping and `model.train()`. One model computes all eight blocks; the
-# other reads stored states and computes two. **Will their losses differ?**
+# `train` is lesson 4's loop with two rows a step, without schedule, clipping and `model.train()`. One model computes
+# eight blocks, the other reads stored states and computes two. **Will their losses differ?**
 
 
 # %%
@@ -252,7 +247,7 @@ def train(model, data, epochs, rate):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate)
     chance, losses = torch.Generator().manual_seed(0), []
     for _ in range(epochs):
-        for rows in torch.randperm(len(data["labels"]), generator=chance).split(4):
+        for rows in torch.randperm(len(data["labels"]), generator=chance).split(2):
             loss = model(**{name: tensor[rows] for name, tensor in data.items()}).loss
             loss.backward()
             adamw.step()
@@ -262,15 +257,14 @@ def train(model, data, epochs, rate):
 
 
 whole, top = last_two(), last_two()
-with torch.no_grad():  # once: what leaves block 5 and enters block 6
-    stored = whole.model(blocks, output_hidden_states=6).hidden_states[6]
+stored = whole.model(blocks, output_hidden_states=True).hidden_states[6]  # of block 5
 top.model.layers = top.model.layers[-2:]  # a model of two blocks and the head
 top.config.use_cache = False  # the cache is for generating text
 
-whole_run = train(whole, {"input_ids": blocks, "labels": blocks}, epochs=2, rate=3e-3)
-top_run = train(top, {"inputs_embeds": stored, "labels": blocks}, epochs=2, rate=3e-3)
-apart = max(abs(a - b) for a, b in zip(whole_run, top_run, strict=True))
-course.claim("All losses are equal, with and without the store", apart < 1e-4)
+whole_run = train(whole, {"input_ids": blocks, "labels": blocks}, epochs=2, rate=2e-3)
+top_run = train(top, {"inputs_embeds": stored, "labels": blocks}, epochs=2, rate=2e-3)
+largest_gap = max(abs(a - b) for a, b in zip(whole_run, top_run, strict=True))
+course.claim("With and without the store: equal losses, to 0.0001", largest_gap < 1e-4)
 print(f"FLOPs from the store: {step_flops(top) / flops['full']:.0%} of full")
 new = new_model()
 before = new(input_ids=held_out, labels=held_out).loss
@@ -291,52 +285,58 @@ print(f"perplexity of held-out text: {before.exp():.1f}, now {after.exp():.1f}")
 # LoRA freezes the embedding, so if you add a token to the vocabulary, its new row has to be trained beside the adapter.
 # A common option of peft is `modules_to_save`: it copies a whole layer and trains the copy with the adapter.
 #
-# Let a new end token replace the token after every full stop. After training we count how often the model predicts the
-# end token after a full stop of held-out text, and elsewhere. We also measure the loss on this text, and let the model
-# go on from "would be rejected;". **What becomes of a tied head when the embedding is replaced by a copy?**
+# Let a new end token mark where a sentence ends. It replaces each token that follows a full stop and starts with a
+# space or is `<|endoftext|>`, so `lock.lock()` stays whole. On held-out text we count how often the model predicts the
+# end token there (*right*) and elsewhere (*false*), and let it write 40 tokens after the first 24 of each of the 16
+# rows. **What becomes of a tied head when the embedding is replaced by a copy?**
 
 # %%
 tokenizer.add_tokens(["<|end|>"], special_tokens=True)
-full_stop, end = tokenizer.convert_tokens_to_ids([".", "<|end|>"])
+end = tokenizer.convert_tokens_to_ids("<|end|>")
+pieces = [tokenizer.decode(number) for number in range(len(tokenizer))]
+stops = torch.tensor([piece.endswith(".") for piece in pieces])
+starts = torch.tensor([piece.startswith((" ", "<|endoftext|>")) for piece in pieces])
 both = torch.cat([blocks, held_out])
-both[:, 1:][both[:, :-1] == full_stop] = end
+both[:, 1:][stops[both[:, :-1]] & starts[both[:, 1:]]] = end
 marked, unseen = both.split([len(blocks), len(held_out)])
 warnings.filterwarnings("ignore", message="Model has .tie_word")  # discussed below
 
 
-def says_end(rate=1e-2, **trained):
+def tuned(rate, **options):
     torch.manual_seed(0)  # the adapter starts at random
-    config = LoraConfig(target_modules=["q_proj", "v_proj"], **trained)
     model = new_model()
     model.resize_token_embeddings(len(tokenizer))
-    model = get_peft_model(model, config)
+    model = get_peft_model(model, LoraConfig(**options))  # q_proj and v_proj by default
     train(model, {"input_ids": marked, "labels": marked}, epochs=1, rate=rate)
-    with torch.no_grad():
-        output = model(input_ids=unseen, labels=unseen)
-    says, after = output.logits.argmax(-1) == end, unseen == full_stop
-    shares = [says[places].float().mean().item() for places in (after, ~after)]
-    print("after full stops {:.0%}, elsewhere {:.1%}".format(*shares), end="; ")
-    text = model.generate(unseen[2:3, :24], max_new_tokens=24, eos_token_id=end)
-    print(f"loss {output.loss:.1f}; {tokenizer.decode(text[0, 18:])}")
-    return shares
+    return model
 
 
-default = says_end(modules_to_save=["embed_tokens"])
-tied = says_end(modules_to_save=["embed_tokens"], ensure_weight_tying=True)
-slow = says_end(3e-3, modules_to_save=["embed_tokens"], ensure_weight_tying=True)
-one_row = says_end(trainable_token_indices=[end])
-course.claim("By default the new token is never the likeliest", max(default) == 0)
+@torch.no_grad()
+def report(model):
+    output = model(input_ids=unseen, labels=unseen)
+    says, ends = output.logits[:, :-1].argmax(-1) == end, unseen[:, 1:] == end
+    texts = model.generate(unseen[:, :24], max_new_tokens=40, eos_token_id=end)
+    found = [says & ends, says & ~ends, (texts[:, 24:] == end).any(1)]
+    return [part.sum().item() for part in found] + [round(output.loss.item(), 2)]
+
+
+runs = {"default": tuned(3e-3, modules_to_save=["embed_tokens"])}
+runs["tied"] = tuned(3e-3, modules_to_save=["embed_tokens"], ensure_weight_tying=True)
+runs["one row"] = tuned(1e-2, trainable_token_indices=[end])
+seen = pd.DataFrame([report(model) for model in runs.values()], list(runs))
+seen.set_axis(["right", "false", "texts that end", "loss"], axis=1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By default peft trains the copy at the bottom; the head keeps the old table. `resize_token_embeddings` starts the
 # new row near the mean of all others. Its logit is then near the mean of all logits, whatever the text, and so never
-# the largest, unless that row of the *head* is trained.
+# the largest, unless that row of the *head* is trained. The run raises no error and writes text, but no text ends. peft
+# warns that the layers are tied, but not of this consequence.
 #
-# The default run looks healthy, but the model never says the new token, so it never stops. peft warns that the layers
-# are tied, but not of this consequence. With `ensure_weight_tying=True` there is one table, and one rate for all rows:
-# 0.01 teaches the new row but spoils the others (the loss is the highest), and at 0.003 it needs more than 12 steps.
-# **We would take the last run:** `trainable_token_indices` trains one row and follows a tied head. It has the lowest
-# loss, and the token after 95% of 56 full stops. `model.config.tie_word_embeddings` tells whether your head is tied.
+# With `ensure_weight_tying=True` there is one trained table, and most texts end. `trainable_token_indices` follows a
+# tied head, too, but trains one row: 192 parameters instead of 786,624. (Each run has the better of the rates 0.003 and
+# 0.01, by this loss.) **Neither repair wins:** one row has the lowest loss and finds all 51 ends, but 12 more are false
+# and cut texts short; `tied` has 3 false ends, but trains and saves a whole table. So count both kinds before you
+# choose. Your head is tied if `config.tie_word_embeddings` is true.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -10,7 +10,7 @@ from course.small import small_model
     "ex07_1",
     "what trains and what does not, tensor by tensor, in a Qwen2, in a Llama with its own head, and in a GPT-2",
     "Freeze everything first. `find_blocks(model)` is the list of blocks, whatever its name is.",
-    "The final norm is a child of `model.get_decoder()`. What do the classes of all norms have in their names?",
+    "The final norm is a child of `model.get_decoder()`. Which of its children have vectors alone, and no matrix?",
     "`child.requires_grad_(True)` makes the norm trainable, and the same call works for each of the last blocks.",
 )
 def exactly_the_last(answer: object) -> None:

@@ -27,25 +27,22 @@ def products_of(model: nn.Module) -> dict[str, tuple[bool, bool, bool]]:
 
 @described
 def products_chart(models: dict[str, nn.Module], finding: str) -> Chart:
-    """The three matrix products of every block and of the head, one row of boxes for each model.
-
-    Args:
-        models: by the name of what is trained.
-        finding: the title.
-    """
+    """The three matrix products of every block and of the head, one row of boxes for each model, `finding` above."""
     figure, axes = new_figure(height=1.0 + 1.25 * len(models))
-    words = []
+    figure.words = ()
     for place, (title, model) in enumerate(models.items()):
         base, parts = -4.6 * place, products_of(model)
         axes.text(0, base + 3.5, title, fontweight="bold", color=INK, va="center")
+        block, head = model.model.layers[0].parameters(), model.get_output_embeddings().weight
+        wide = head.numel() / sum(weights.numel() for weights in block)  # a block's boxes are 1 wide
         for column, (name, done) in enumerate(parts.items()):
-            axes.text(column + 0.5, base - 0.12, name, ha="center", va="top", fontsize="small", color=INK)
+            width = wide if name == "head" else 1
+            axes.text(column + width / 2, base - 0.12, name, ha="center", va="top", fontsize="small", color=INK)
             for row, (shade, computed) in enumerate(zip(PRODUCTS.values(), done, strict=True)):
                 style = {"facecolor": shade, "edgecolor": INK} if computed else NOT_NEEDED
-                axes.add_patch(Rectangle((column + 0.04, base + 2.06 - row), 0.92, 0.88, **style))
-        words.append(f"{title}: {sum(map(sum, parts.values()))} of {3 * len(parts)} products are computed")
-    figure.words = tuple(words)
-    axes.set(xlim=(-0.1, len(parts) + 0.1), ylim=(base - 1.0, 4.1))
+                axes.add_patch(Rectangle((column + 0.04, base + 2.06 - row), width - 0.08, 0.88, **style))
+        figure.words += (f"{title}: {sum(map(sum, parts.values()))} of {3 * len(parts)} products are computed",)
+    axes.set(xlim=(-0.1, column + wide + 0.1), ylim=(base - 1.0, 4.1))
     axes.axis("off")
     kinds = {name: Patch(facecolor=shade, edgecolor=INK) for name, shade in PRODUCTS.items()}
     kinds["not needed"] = Patch(**NOT_NEEDED)
