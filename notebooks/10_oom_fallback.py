@@ -4,9 +4,7 @@
 # *Can training go on after it runs out of memory, without losing a step?*
 #
 # Sooner or later a run of yours will stop with `CUDA out of memory`. You could halve the batch and start again, but
-# that is a different training. The same step can be computed in other ways that need far less memory. You will build
-# three of them by hand, meet their arguments in `Trainer`, and write a loop that fails, repeats the step and ends with
-# the same weights.
+# that is a different training. The same step can be computed in ways that need far less memory.
 #
 # **You will be able to**
 #
@@ -16,7 +14,7 @@
 #
 # **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
 #
-# About 37 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import warnings
@@ -52,37 +50,33 @@ def adamw(parameters):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Read the message
 #
-# Here are two messages that users of PyTorch posted (`pytorch/pytorch#16417`, `carolchenyx/MGFN.#35`), without their
-# closing advice. **Which of the two cards is full?**
+# Here are two messages that users of PyTorch posted (`pytorch/pytorch#16417`, `carolchenyx/MGFN.#35`), shortened.
+# **Which of the two cards is full?**
 #
 # > **A.** CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB
-# > is free. Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB
-# > is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
+# > is free. […] Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but
+# > unallocated.
 #
 # > **B.** CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of which 0 bytes is
 # > free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # PyTorch asks the driver for large *segments* and cuts pieces for tensors from them. *Allocated* memory belongs to
-# tensors that exist, and *reserved* memory is everything PyTorch got from the driver. Reserved but unallocated memory
-# is free for new tensors, *if* one free piece is large enough.
+# tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
 # tensor that fails is only the first without room, so making this one smaller rarely helps.
 #
 # Card B is not full: 2.30 GiB lie in reserve, and yet a tensor of 1.70 GiB found no place, because the reserve lies in
-# pieces and a tensor needs one piece. This is *fragmentation*. Its cure: set
-# `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before you start Python. (Up to release 2.9 the name
-# is `PYTORCH_CUDA_ALLOC_CONF`; on Windows, watch for the warning *not supported on this platform*.)
+# pieces. This is *fragmentation*. Its cure: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before
+# you start Python. (`PYTORCH_CUDA_ALLOC_CONF` up to release 2.9; Windows may not support it.)
 #
-# Here are three segments of a fragmented card, one character per MiB: `#` is in use, `.` is free. 34 of 72 MiB are
-# free, but no tensor above 8 MiB finds a place. Batches of varying lengths leave such holes.
+# Here are three segments of such a card, one character per MiB. Of 72 MiB 34 are free (`.`), but no tensor above 8 MiB
+# finds a place. Batches of varying lengths leave such holes.
 #
 # ```
 # ##########......########  ........####........####  ######......######......
 # ```
-#
-# (For your own, open the file of `torch.cuda.memory._dump_snapshot()` at pytorch.org/memory_viz.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -91,16 +85,15 @@ def adamw(parameters):
 # backward pass, while its gradients stay in `.grad` and the next `backward()` adds to them. This is [gradient
 # accumulation](glossary.md#gradient-accumulation).
 #
-# Let the batch have $n$ tokens with a label. Token $i$ has the loss $\ell_i$. We split the batch into $k$
-# micro-batches; micro-batch $P_j$ has $n_j$ such tokens. The loss of the batch is the mean over all $n$ tokens, so each
-# micro-batch contributes the *sum* of its losses, divided by the *whole* batch's tokens. A common fault is to average
-# the means of the micro-batches instead:
+# Let the batch have $n$ tokens with a label, and token $i$ the loss $\ell_i$. Of its $k$ micro-batches, $P_j$ has $n_j$
+# such tokens. The loss of the batch is the mean over all $n$ tokens, so each micro-batch contributes the *sum* of its
+# losses, divided by the *whole* batch's tokens. A common fault is to average the means of the micro-batches instead:
 #
 # $$\frac{1}{n} \sum_{j=1}^{k} \sum_{i \in P_j} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{k} \sum_{j=1}^{k} \frac{1}{n_j} \sum_{i \in P_j} \ell_i$$
 #
-# The two agree only if all $n_j$ are equal. Padding breaks this, since padded positions have the label -100 and do not
-# count. Here is the weight of each token in a batch whose last two rows are short:
+# The two agree only if all $n_j$ are equal, but padded positions have the label -100 and do not count. Here is the
+# weight of each token in a batch whose last two rows are short:
 
 # %% slideshow={"slide_type": "subslide"}
 short = torch.zeros(4, 6, dtype=torch.long)
@@ -134,8 +127,7 @@ def flat(tensors):
 
 
 inputs, labels = text[:4, :-1], text[:4, 1:].clone()
-for row, length in enumerate((63, 63, 20, 8)):
-    labels[row, length:] = -100  # after the text: padding
+labels[2, 20:] = labels[3, 8:] = -100  # padding
 
 
 def gradient(way, size, model):
@@ -156,19 +148,15 @@ print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each of them counts 4.5 times as
 # much. This fault was in widely used trainers, among them the `Trainer` of transformers, until October 2024.
-#
-# Accumulation has a price. In an ordinary step gradients are made while activations are freed, so the two are never
-# largest together. From the second micro-batch on, the gradients of the first are there throughout. So two
-# micro-batches of two rows need 15 MiB, one copy of the gradients, more than a batch of two rows.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Checkpointing: compute twice, keep less
 #
-# Micro-batches help until one row is left. The next way lowers what one row keeps. [Activation
-# checkpointing](glossary.md#activation-checkpointing) keeps only the input of a block, and computes the block's forward
-# pass a second time when backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` calls a function in this
-# way, so we put it around the `forward` of some blocks. `tl.track_memory` counts the bytes of live tensors. **How much
-# does one block save, and how much do all eight?**
+# Micro-batches help until one row is left. [Activation checkpointing](glossary.md#activation-checkpointing) lowers what
+# this row keeps. It stores only the input of a block, and computes the block's forward pass a second time when
+# backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` calls a function in this way, so we put it
+# around the `forward` of some blocks. (`use_cache=False` turns off the KV cache, which `checkpoint` would keep.)
+# `tl.track_memory` counts the bytes of live tensors. **How much does one block save, and how much do all eight?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -188,19 +176,16 @@ def activations(model):  # MiB that wait for the backward pass
     return kept / 2**20
 
 
-kept = {count: activations(checkpointed(count)) for count in (0, 1, 8)}
-for count, size in kept.items():
-    print(f"checkpointing in {count} of 8 blocks: {size:.1f} MiB")
+for count in (0, 1, 8):
+    print(f"{count} of 8 blocks: {activations(checkpointed(count)):.1f} MiB")
 
 # %%
 same = apart(gradient(accumulate, 4, checkpointed(8)), whole)
 course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One block saves 3.5 MiB, and all eight 28. The eight block inputs of 4 × 64 × 192 numbers take 1.5 of the 2.1 MiB that
-# are left. The price is time: a backward pass costs about two forward passes, so a step costs four instead of three.
-# `model.gradient_checkpointing_enable()` (newer: `activation_checkpointing_enable`) wraps all blocks and turns off the
-# KV cache, which `checkpoint` would keep. We do it by `use_cache=False`.
+# One block saves 3.5 MiB, and all eight 28. The eight block inputs take 1.5 of the 2.1 MiB that are left. The price is
+# time: a backward pass costs about two forward passes, so a step costs four instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
@@ -235,9 +220,8 @@ class HostAdamW:
 # A loop can catch the error, change how the step is computed, and take the same step again. It seems natural to do so
 # inside the `except` block. **Why does this fail again on a full card?**
 #
-# The exception holds a traceback, the traceback holds the frames of the functions that failed, and each frame holds its
-# local variables, the activations among them. Python drops it only at the end of the block. So `attempt` just notes
-# where the step failed, and returns.
+# The exception holds a traceback with the local variables of the functions that failed, the activations among them.
+# Python drops it only at the end of the block. So `attempt` just notes where the step failed, and returns.
 
 
 # %%
@@ -259,9 +243,9 @@ def attempt(model, optimizer, batch, size):
 # **Where** a step fails decides between two remedies:
 #
 # - In the forward or backward pass, halve the micro-batch.
-# - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter
-#   group and `fused=True`, AdamW makes all moments before it changes any weight and needs no memory after that, so the
-#   failed step has changed nothing. (In a later step, `HostAdamW` would lose what the moments hold.)
+# - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter group
+#   and `fused=True`, AdamW makes all moments before it changes any weight, so the failed step has changed nothing. (In
+#   a later step, `HostAdamW` would lose what the moments hold.)
 #
 # To try this without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed
 # the budget is refused with CUDA's message. `card.count` counts the weights, and inside `card.host()` nothing is
@@ -301,15 +285,10 @@ difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
 course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
-# %% tags=["nbval-ignore-output"]
-for size in (4, 2, 1):  # what three steps need at most
-    card = tl.virtual_device(memory="8GiB")
-    train(load(), card, size)
-    print(f"rows at once: {size}, peak: {card.peak / 2**20:.0f} MiB")
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the
-# moments are there, too. Two rows at once need nearly as much as four, as the gradients of the first two wait.
+# moments are there, too. Then four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as
+# the gradients of the first two wait. Single rows need 72.
 #
 # Now the loop gets only 48 MiB. **Which remedy comes last?**
 
@@ -321,27 +300,25 @@ course.claim("Even 48 MiB make the same weights", difference < 1e-5)
 small_log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Single rows need 15 + 15 + 11 = 41 MiB and fit, so the failure moves to the optimizer step. Smaller micro-batches or
-# checkpointing cannot help there, because no activations are left. So first look at where a step fails:
+# Single rows need 15 + 15 + 11 = 41 MiB and fit, so the failure moves to the optimizer step, where no activations are
+# left to save. So look where a step fails:
 #
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
 # | the first forward or backward pass | all but moments | smaller micro-batches, checkpointing, fewer trained weights |
-# | the first optimizer step | moments | optimizer on the host, in 8 bits, or fewer trained parameters |
+# | the first optimizer step | moments | optimizer on the host or in 8 bits, fewer trained weights |
 # | the second step | moments beside all of these | as in the first pass, or a restart with AdamW on the host |
-# | a later step (not shown here) | a longer batch, or fragments | halve, or cut long texts; expandable segments |
+# | a later step | a longer batch, or fragments | halve, or cut long texts; expandable segments |
 #
-# **Limits.** Without `fused=True`, AdamW needs scratch memory (on CUDA as much as the trained weights) after it has
-# begun to change them, so a step that fails there cannot be repeated. With dropout, a repeated step is valid but not
-# the same. And our loop is for one card: with several, the others would wait while one repeats its step.
+# **Limits.** Without `fused=True`, AdamW needs scratch memory after it has begun to change the weights, so a step that
+# fails there cannot be repeated. With dropout, a repeated step is valid but not the same.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# At work these ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once
-# × micro-batches × cards. Keep it constant when you change the first two. On a CUDA card, `optim="paged_adamw_32bit"`
-# lets the moments move to the host ([lesson 6](06_qlora.ipynb)). `paged_adamw_8bit` also stores them in 8 bits, and
-# with many tokens `bf16=True` helps too, but both change the numbers. We pad half of the rows, so a mean of means would
+# These ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
+# micro-batches × cards. Keep it constant when you change the first two. On a CUDA card, `optim="paged_adamw_32bit"`
+# lets the moments move to the host ([lesson 6](06_qlora.ipynb)). We pad half of the rows, so a mean of means would
 # show. **Will one row at a time with checkpointing train the same model as four rows at once?**
 
 
@@ -367,48 +344,41 @@ thrifty = by_trainer(
     per_device_train_batch_size=1,  # rows at once
     gradient_accumulation_steps=4,  # times 1 row: the batch is still four
     gradient_checkpointing=True,  # newer releases: activation_checkpointing
-    # optim="paged_adamw_32bit",  # on a CUDA card
 )
 difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but that is a different training. After an error
-# it multiplies the batch by 0.9, rounds down, and starts again from step 1, with weights and moments as they are by
-# then. On our card of 76 MiB, 4 rows would become 3 and then 2. (Batches of two fit, as no gradients wait beside them.)
-# An epoch then has six noisier steps instead of three, at a rate chosen for four rows.
+# it starts again from step 1 with nine tenths of the rows, and with weights and moments as they are by then.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
 # A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For Llama with
-# seven billion parameters, the table counts what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA
-# takes 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)).
+# seven billion parameters, we count what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA takes
+# 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)). **Which of the three fit?**
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
 head = 2 * 32_000 * 4_096  # embedding and head: bf16 here, fp32 in lesson 6's run
-in_four_bits = (weights - head) * 4.127 / 8 + head * 2
 needs = {  # bytes: weights + gradients + what the optimizer keeps on the card
-    "full, fp32 gradients, copy, moments": weights * (2 + 4 + 12),
     "full, bf16 gradients, AdamW on the host": weights * (2 + 2),
     "LoRA, fp32 adapters": weights * 2 + adapter * 16,
-    "QLoRA, fp32 adapters": in_four_bits + adapter * 16,
+    "QLoRA, fp32 adapters": (weights - head) * 4.127 / 8 + head * 2 + adapter * 16,
 }
-table = pd.DataFrame({"GiB": {name: size / 2**30 for name, size in needs.items()}})
-table["left of 20 GiB"] = 20 - table.GiB
-table.round(1)
+pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA leaves 7 GiB. With checkpointing, one row of 2,048 tokens keeps 32 block inputs of 2,048 × 4,096 numbers in bf16,
-# which is 0.5 GiB; three tensors of logits, 2,048 × 32,000 numbers in fp32, take 0.7 GiB, and one recomputed block
-# about 0.4 in autocast. So LoRA in bf16 fits with seven billion parameters and 8,000 tokens; QLoRA is for more.
+# Even with AdamW on the host, full fine-tuning does not fit. LoRA leaves 7 GiB. With checkpointing, a row of 2,048
+# tokens takes about 1.6 GiB: 0.5 for 32 block inputs in bf16, 0.7 for three tensors of logits in fp32, and 0.4 for one
+# recomputed block. So LoRA in bf16 fits with 8,000 tokens; QLoRA is for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch.
-#   Accumulation, checkpointing and an optimizer on the host change how a step is computed, and not its result.
+#   Accumulation, checkpointing and an optimizer on the host change how a step is computed, not its result.
 # - Recover after the `except` block, drop the gradients of the failed step, and choose the remedy by where it failed.
 #
 # ## Further reading
