@@ -176,7 +176,7 @@ while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so f
 # `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with
 # two neighbouring rates?**
 
-# %% tags=["nbval-ignore-output"]
+# %%
 more = pd.read_csv(tl.DATA / "sweeps/tiny/short_search.csv", comment="#")
 losses = pd.concat([runs, more]).pivot(index="rate", columns="seed", values="loss")
 best = losses.mean(axis=1).idxmin()
