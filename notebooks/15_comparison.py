@@ -175,6 +175,8 @@ by_document = losses.pivot_table("loss", "document", "strategy")  # means over s
 full, other = by_document.full, by_document.freeze_embeddings
 unpaired = stats.ttest_ind(other, full, equal_var=False).confidence_interval()
 paired = stats.ttest_rel(other, full).confidence_interval()
+
+# %%
 for name, (low, high) in {"unpaired": unpaired, "paired": paired}.items():
     print(f"{name}: {low:.3f} to {high:.3f} nats per token")
 narrower = (unpaired.high - unpaired.low) / (paired.high - paired.low)
