@@ -29,21 +29,21 @@
 # | [2 · Inside a language model](02_inside_a_language_model.ipynb) | How does text become a prediction, and what does one training step change? | 36 |
 # | [3 · A baseline to trust](03_baseline.ipynb) | How good is a model before training, and how sure is that number? | 32 |
 # | **Part 2: What to train** | | |
-# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 39 |
+# | [4 · Full fine-tuning](04_full_fine_tuning.ipynb) | How do you train a whole model, at which learning rate, and when do you stop? | 36 |
 # | [5 · LoRA](05_lora.ipynb) | Can a small number of new parameters do the work of changing all the old ones? | 36 |
 # | [6 · QLoRA](06_qlora.ipynb) | Can frozen weights be stored in 4 bits each, and what does the model lose by it? | 33 |
 # | [7 · Freezing](07_freezing.ipynb) | What does freezing a part of a model save? | 38 |
 # | [8 · The PEFT family](08_peft_family.ipynb) | Which of the many methods differ from LoRA at all, and when is another one the better choice? | 31 |
 # | **Part 3: Make it fit** | | |
 # | [9 · Anatomy of a training step](09_memory.ipynb) | Which bytes does a training step need, and at which moment? | 31 |
-# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 37 |
+# | [10 · Out of memory](10_oom_fallback.ipynb) | Can training go on after it runs out of memory, without losing a step? | 34 |
 # | **Part 4: Do the job** | | |
 # | [11 · Your data](11_your_data.ipynb) | How do the files that people have become batches that a model can learn from? | 37 |
 # | [12 · A real task](12_a_real_task.ipynb) | When is fine-tuning worth it? | 39 |
 # | [13 · Classification](13_classification.ipynb) | What is pretraining worth when the task is to name a class? | 37 |
 # | [14 · Preferences](14_preferences.ipynb) | How does a model learn which of two answers is better? | 37 |
 # | **Part 5: Know what is true** | | |
-# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 36 |
+# | [15 · The comparison](15_comparison.ipynb) | Which differences between strategies are real? | 32 |
 # | [16 · The autopsy](16_autopsy.ipynb) | How can reports full of numbers be wrong, and how would you have noticed? | 32 |
 # | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 32 |
 # | **Part 6: Beyond** | | |
