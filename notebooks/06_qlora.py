@@ -152,8 +152,8 @@ course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1
 #
 # Now your functions quantise every linear layer in the blocks. For comparison, a second model uses the levels of
 # *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single scale
-# for each matrix (size `None`). A fourth is rounded to int4 and then to NF4, as happens with files from the web that
-# had been rounded before.
+# for each matrix (size `None`). A fourth is rounded to int4 and then to NF4, as happens with files that had been
+# rounded before.
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -350,7 +350,7 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 # ## Further reading
 #
 # - Dettmers, Pagnoni, Holtzman and Zettlemoyer 2023, [QLoRA: Efficient Finetuning of Quantized
-#   LLMs](https://arxiv.org/abs/2305.14314)
+#   LLMs](https://arxiv.org/abs/2305.14314), with its paged optimizer
 # - [Quantization in transformers](https://huggingface.co/docs/transformers/quantization/bitsandbytes)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
