@@ -187,6 +187,12 @@ def test_the_minutes_that_a_lesson_states_are_honest(lesson):
     assert lesson.minutes == pytest.approx(needed, rel=MINUTES_OFF)
 
 
+def test_the_course_takes_twelve_hours_and_forty_thousand_words():
+    pages, seconds = {source.stem: jupytext.read(source) for source in LESSONS}, recorded_seconds()
+    assert sum(minutes_needed(page, seconds[stem]) for stem, page in pages.items()) <= 12 * 60
+    assert sum(words_of(page.cells) for page in pages.values()) <= 40_000
+
+
 def test_minutes_are_counted_from_words_code_running_and_exercises():
     page = [
         new_markdown_cell("word " * 900),
