@@ -4,8 +4,8 @@
 # *How do you get from your own text and your own question to an answer that others can check?*
 #
 # Now you bring the text and the question, and end with a report and a trained model. This lesson is a project in plain
-# code, in which you replace what is marked with `# YOURS`. Its example asks whether LoRA or
-# [BitFit](08_peft_family.ipynb), which trains only biases, adapts the bundled model better to notes about cooking.
+# code: replace what is marked with `# YOURS`. Its example asks whether LoRA or [BitFit](08_peft_family.ipynb), which
+# trains only biases, adapts the bundled model better to notes about cooking.
 #
 # **You will be able to**
 #
@@ -56,16 +56,16 @@ plan = {
     "data": "notes in English, written for this course (CC BY 4.0), not private",
     "template": "{prompt}",
     "score": "nats_per_token",
-    # The example uses less than half, to be quick. In your plan they add up to 1.
-    "shares": {"test": 0.25, "validation": 0.1, "train": 0.1},
+    # The example leaves some out, to be quick. In your plan they add up to 1.
+    "shares": {"test": 0.25, "validation": 0.2, "train": 0.15},
     "rates": {"bitfit": [1e-2, 3e-2, 1e-1], "lora": [3e-3, 1e-2, 3e-2]},
     "lora": {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"},
     "epochs": 1,
     "seeds": 3,
     "worthwhile": 0.1,  # in the unit of the score
     "cheaper": "bitfit",
-    "rule": "gain >= worthwhile and interval by source above 0: take the dearer; "
-    "interval by source below worthwhile: take the cheaper; otherwise: cannot tell",
+    "rule": "gain >= worthwhile and 95% interval (sources and seeds) above 0: take the "
+    "dearer; interval below worthwhile: take the cheaper; otherwise: cannot tell",
 }
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -95,8 +95,8 @@ strategies = {"full": lambda model: model, "bitfit": bitfit, "lora": lora}
 base = tl.BUNDLED if plan["model"] == "tiny-qwen2" else plan["model"]
 
 
-def new_model(strategy=None):
-    model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+def new_model(strategy=None, path=base):
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
     return (strategies[strategy](model) if strategy else model).to(device)
 
 
@@ -114,11 +114,10 @@ def new_model(strategy=None):
 # | classes | the text, and the name of its class | `{prompt}\nClass:\n` |
 #
 # Nothing is cut later, and the bundled model was built for 256 tokens, or about 140 words, so split longer documents
-# into parts that keep their source. For tickets with the columns `text`, `team` and `customer`, these two lines replace
-# the four of the next cell:
+# into parts that keep their source. For tickets with the columns `text`, `team` and `customer`, the next cell becomes:
 #
 # ```python
-# table = pd.read_csv("tickets.csv", dtype=str).dropna()
+# table = pd.read_csv("tickets.csv", usecols=["text", "team", "customer"], dtype=str).dropna()
 # data = pd.DataFrame({"prompt": table.text, "answer": table.team, "source": table.customer})
 # ```
 
@@ -126,6 +125,7 @@ def new_model(strategy=None):
 # YOURS: a table with prompt, answer and source (our last line plants a leak)
 files = sorted((tl.DATA / "kitchen").glob("*.jsonl"))
 notes = pd.concat([pd.read_json(file, lines=True) for file in files]).sort_values("id")
+notes = notes.groupby("topic").head(5)  # five of seven on each subject, to be quick
 data = pd.DataFrame({"prompt": "", "answer": notes.text, "source": notes.topic})
 data = pd.concat([data, data[data.source == "stock"][:1].assign(source="potatoes")])
 
@@ -146,8 +146,8 @@ data = data.dropna(subset="split").reset_index(drop=True)  # without unused sour
 # ## Leaks
 #
 # Even so, two sources may contain the same document. [Lesson 11](11_your_data.ipynb) counted the n-grams that two texts
-# share. Here we go from the test to training, and remove a document that shares one n-gram of eight words with an
-# earlier split, so that the test remains as it is.
+# share. Here we remove a document that shares an n-gram of eight words with an earlier split. The test comes first, so
+# it stays as it is.
 
 
 # %%
@@ -166,44 +166,41 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop found the note that we had copied. If a standard phrase makes many of your documents go, delete the phrase
-# and keep the documents. Next come the counts for a [datasheet](glossary.md#datasheet).
+# The loop found our copy. If a standard phrase makes many of your documents go, delete only the phrase. Next come the
+# counts for a [datasheet](glossary.md#datasheet).
 
 # %%
-groups = data.groupby("split")
-datasheet = groups.agg(documents=("answer", "count"), sources=("source", "nunique"))
+datasheet = data.groupby("split").source.agg(documents="count", sources="nunique")
 datasheet
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Seal the plan
 #
-# A report alone cannot show that its plan came before its results. So we compute a *hash* of the plan and the data, a
-# short number that changes as soon as one letter does. Mail it to somebody, because a hash that only you hold proves
-# nothing. Send the notebook with it, because the hash does not cover the code.
+# A report alone cannot show that its plan came before its results. So we compute a *hash* of the plan and the split
+# documents: 64 characters, which change as soon as one letter does. Mail it to somebody, because a hash that only you
+# hold proves nothing. Send the notebook with it, because the hash does not cover the code.
 #
-# With a plan of your own, run the cell twice. The first time `noted` is `None`, so the cell shows the hash and stops.
-# Mail the hash, copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`, which
-# computes the hash of the plan and the data in memory. Try it: set `plan["epochs"] = 2` in a new cell, and go on. The
-# next training run stops.
+# With a plan of your own, run the cell first with `noted = None`, so that it shows the hash and stops. Mail the hash,
+# copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`. In a new cell, try
+# `plan["epochs"] = 2` and `check_seal()`, and then set the epochs back to 1. (`plan.json` holds the documents, too.)
 
 # %%
 # YOURS: None at first, and the hash of your plan once somebody else has it
-noted = "c02181e064ee66c5172dfa940da233820dd87a1bb95ea9a1748b84a31d71da92"
+noted = "db5436e8c6ef5f90dec42433ba6f3fae105d5239f806dc260b560962456cf720"
+documents = {name: part.to_dict("records") for name, part in data.groupby("split")}
 
 
 def check_seal():
-    rows = data[["prompt", "answer", "source", "split"]].to_csv(lineterminator="\n")
-    hashes = {"data_sha256": hashlib.sha256(rows.encode()).hexdigest()}
-    record = json.dumps(plan | hashes, indent=2).encode()
+    record = json.dumps(plan | {"documents": documents}, indent=2).encode()
     found = hashlib.sha256(record).hexdigest()
     if found != noted:
-        raise ValueError(f"`noted` is {noted}, but plan and data now have {found}")
+        raise ValueError(f"`noted` is {noted}, but plan and documents now have {found}")
     return record
 
 
 folder = Path("../results") / project
 folder.mkdir(parents=True, exist_ok=True)
-(folder / "plan.json").write_bytes(check_seal())
+print("sealed:", (folder / "plan.json").write_bytes(check_seal()), "bytes in plan.json")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From a document to a score
@@ -212,8 +209,8 @@ folder.mkdir(parents=True, exist_ok=True)
 # count. An end token also comes first, so that the first token of a plain text is predicted from something.
 #
 # `nats_per_token` scores a document by its mean loss, so short and long documents count alike. If you would rather
-# count wrong answers, replace it by a function that generates an answer and compares, as in [lesson
-# 12](12_a_real_task.ipynb).
+# count wrong answers, add a function that generates an answer and compares, as in [lesson 12](12_a_real_task.ipynb),
+# and name it in the plan.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -235,25 +232,27 @@ def encoded(document):
     return {name: torch.tensor([ids], device=device) for name, ids in row.items()}
 
 
-# YOURS: the score that the plan names; lower is better
+# YOURS: the scores, by the names that the plan uses; lower is better
 def nats_per_token(model, document):
     return model(**encoded(document)).loss.item()
+
+
+measures = {"nats_per_token": nats_per_token}
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
 #
 # A strategy that does not beat the untouched model has taught nothing. Until the final runs the test stays closed, so
-# we measure on validation text.
+# we measure on validation text. The documents of one source may be alike, so `scored` averages them first.
+
 
 # %%
-documents = {name: part.to_dict("records") for name, part in groups}
-
-
 @torch.no_grad()
 def scored(model, split):
     model.eval()
-    return np.array([nats_per_token(model, document) for document in documents[split]])
+    values = [measures[plan["score"]](model, row) for row in documents[split]]
+    return pd.Series(values).groupby([row["source"] for row in documents[split]]).mean()
 
 
 before = scored(new_model(), "validation").mean()
@@ -262,9 +261,9 @@ print(f"untouched: {before:.2f} {plan['score']}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of [lesson 15](15_comparison.ipynb) with clipping and with one document in each step. The seed
-# decides the adapters' first values and the order of the documents. Both strategies get the same number of rates,
-# because one with more trials has more chances to look good. **Which rate will win for each of them?**
+# The loop is that of [lesson 15](15_comparison.ipynb) with clipping and one document in each step. Both strategies get
+# the same number of rates, because one with more trials has more chances to look good. **Which rate will win for each
+# of them?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -291,39 +290,38 @@ best = {name: float(tried[name].mean().idxmin()) for name in plan["rates"]}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The grids share two rates, which contradict each other: at 0.01 LoRA is better (4.97 against 5.39), but at 0.03 it is
-# worse than no training at all, and BitFit wins (5.36 against 7.74). So give each strategy its own rate.
+# The grids share two rates, which contradict each other: at 0.01 LoRA is better (4.87 against 5.32), but at 0.03 it is
+# worse than no training at all, and BitFit wins (5.27 against 7.91). So give each strategy its own rate.
 #
 # Both best rates have a worse neighbour on each side, so the grids are wide enough. If a best rate of yours lies at the
-# border, seal a new plan with one more rate for each strategy. You still may, as the test has not been opened.
+# border, seal a new plan with one more rate for each strategy, while the test is closed.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
 #
 # The search was also a [pilot run](glossary.md#pilot-run), because it gives the losses of both strategies on the same
-# validation notes. Let $s$ be the standard deviation of their differences, here a rough one from two sources. At worst
-# the documents of one source are as alike as copies. Then only the number $k$ of test sources counts, and the interval
-# is $\pm\, t_{k-1}\, s / \sqrt k$. (The seeds add a part that a pilot with one seed cannot show.) **How many sources
-# does it take until this is ±0.1?**
+# four validation sources. Let $s$ be the standard deviation of their differences, and $k$ the number of test sources.
+# Then the interval will be about $\pm\, t_{k-1}\, s / \sqrt k$. (The seeds add a part that a pilot with one seed cannot
+# show.) **How many sources does it take until this is ±0.1?**
 
 # %%
 cheap = plan["cheaper"]
 dear = next(name for name in plan["rates"] if name != cheap)
 pilot = tried[cheap, best[cheap]] - tried[dear, best[dear]]
-for k in (5, 10, 20, 40):
+for k in (3, 4, 5, 6, 10):
     print(f"{k} sources: ±{stats.t.ppf(0.975, k - 1) * pilot.std() / k**0.5:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# About twenty sources are enough. With our five the interval may be ±0.26, so this test can show a large gain, but
-# hardly that the gain is below 0.1. If yours cannot show what you need, write a *new* plan with more sources, or accept
-# this limit.
+# It takes six *test* sources, so 24 in all with a quarter in the test. (Four pilot sources give only a rough $s$, so
+# add a few.) With our five the interval will be about ±0.11, so this test can show a gain of 0.2, but hardly that it is
+# below 0.1. If yours cannot show enough, write a *new* plan or accept this limit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
 #
-# Each strategy is trained with its best rate and three seeds, and the test is opened, once. The interval is that of
-# lesson 15, with one part from the seeds. The other part comes from the sources, because the documents of one source
-# may be alike, so we average these first. **Which part will be larger?**
+# Each strategy is trained with its best rate and three new seeds, because seed 0 chose the rates. Then the test is
+# opened, once. The interval is that of lesson 15, with sources in place of documents. **Will the sources or the seeds
+# make the larger part of it?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -332,12 +330,11 @@ def half_width(values):
 
 
 scores = {}
-for seed in range(plan["seeds"]):
+for seed in range(1, plan["seeds"] + 1):
     for name in best:
         scores[name, seed] = scored(trained(name, best[name], seed), "test")
 scores = pd.DataFrame(scores).rename_axis(columns=["strategy", "seed"])
-by_source = scores.groupby([row["source"] for row in documents["test"]]).mean()
-gains = by_source[cheap] - by_source[dear]  # rows: sources, columns: seeds
+gains = scores[cheap] - scores[dear]  # rows: sources, columns: seeds
 from_sources, from_seeds = half_width(gains.mean(axis=1)), half_width(gains.mean())
 gain, half = gains.mean().mean(), np.hypot(from_sources, from_seeds)
 low, high = gain - half, gain + half
@@ -348,14 +345,14 @@ print(f"gain of {dear}: {gain:.2f}, 95% interval {low:.2f} to {high:.2f}")
 print(f"± {from_sources:.2f} from the sources, ± {from_seeds:.2f} from the seeds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned something: in perplexity, 334 became 223 with BitFit and 169 with LoRA. LoRA is better than
-# BitFit with each seed, by 0.28 on average. The sources make most of the interval's width, so more sources would narrow
-# it, but more seeds hardly would.
+# Both strategies learned: in perplexity, 353 became 230 with BitFit and 173 with LoRA. LoRA is better with each seed,
+# by 0.28 on average. The sources give ±0.12, close to the ±0.11 of the pilot. They make most of the interval, so more
+# sources would narrow it, but more seeds hardly would.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# `decide` is the rule of the plan. It returns None if the study cannot tell.
+# `decide` is the rule of the plan, and its None means "cannot tell".
 
 
 # %%
@@ -371,25 +368,28 @@ decision = f"take {winner}" if winner else "cannot tell"
 print(f"The sealed plan says: {decision}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The whole interval is above zero, and the gain is more than twice what we called worthwhile, so the rule takes LoRA.
+# The whole interval is above zero, and the gain is more than twice `worthwhile`, so the rule takes LoRA.
 #
-# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (Do not pick
-# the seed with the best test score, because that would be picking luck.) We load it as somebody else would. **Which
-# three tokens will each model expect after "Boil the potatoes in"?**
+# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (To pick the
+# seed with the best test score would be to pick luck.) It is only the adapter, so whoever gets it needs the base model,
+# too. (BitFit's is stored whole, but only its biases are needed.) We load LoRA from there. It never trained on beans, a
+# test subject. The tokenizer splits "water" into `w` and `ater`. **Which three tokens will each model expect after
+# "Soak the beans in w"?**
 
 # %%
 if winner:
-    saved = AutoModelForCausalLM.from_pretrained(folder / winner).to(device)
+    tokenizer.save_pretrained(folder / winner)
+    saved = new_model(path=folder / winner)
     again, last = scored(saved, "test").mean(), means[winner].iloc[-1]
     course.claim("The saved model is the tested one", abs(again - last) < 0.01)
-    start = torch.tensor([prompt_ids("Boil the potatoes in")], device=device)  # YOURS
+    start = torch.tensor([prompt_ids("Soak the beans in w")], device=device)  # YOURS
     for name, model in {"untouched": new_model(), winner: saved}.items():
         likely = model(start).logits[0, -1].topk(3).indices
         print(name, *map(tokenizer.decode, likely), sep=" |")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model was pretrained on manuals of software, so it boils potatoes in SQLite or Python. After fourteen
-# notes LoRA no longer does, although water is not among its three tokens yet.
+# The untouched model was pretrained on manuals of software, so it thinks of windows. LoRA thinks first of water, which
+# is in eight of its fifteen notes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
@@ -399,7 +399,7 @@ if winner:
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
 limits = f"""only {plan["model"]}, {len(documents["train"])} training notes, one style,
-{len(pairs)} rates tried, epochs: {plan["epochs"]}; forgetting not measured."""
+{len(gains)} test sources; {len(pairs)} rates, tried with one seed; forgetting not measured."""
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
@@ -420,13 +420,13 @@ print(report)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Now your project
 #
-# Copy this notebook and go through it with a question of your own and 200 documents or more, from as many sources as
-# you can get. Make a first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a
-# model from the Hub. A Llama or SmolLM2 has no biases for BitFit, so compare `lora` (from 1e-4, 3e-4 and 1e-3) with
-# `full` (at a tenth of that). Time one run first: there are twelve. For the final runs choose *Restart Kernel and Run
+# Copy this notebook and go through it with your own question and at least 200 documents from two dozen sources. Make a
+# first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a model from the Hub.
+# A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 1e-4, 3e-4 and 1e-3 with `full` at a tenth of that,
+# and call `lora` the cheaper. Time one run first: there are twelve. For the final runs choose *Restart Kernel and Run
 # All Cells*, because old cells leave traces. Then check:
 #
-# - [ ] The question names the model, the material and two strategies, and somebody else would understand it.
+# - [ ] The question names the model, the material and two strategies, and is clear to others.
 # - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
 # - [ ] The plan names the origin of the data, the permission to use them, and any private information.
 # - [ ] Somebody else had the hash before the first run.
@@ -470,7 +470,7 @@ course.quiz("quiz20")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 20.1.** Write the function that plans your own study. `pilot` is a list of paired differences, one for each
-# *source* of a pilot run, and `reach` is the half-width that the final interval shall have. Return the smallest number
+# *source* of a pilot run, and `reach` is the half-width that the final interval should have. Return the smallest number
 # $n$ of test sources, from 2 up, for which $t_{n-1}\, s / \sqrt n$ is at most `reach`, where $s$ is the standard
 # deviation of the differences in the pilot.
 

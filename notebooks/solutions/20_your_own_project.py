@@ -6,7 +6,7 @@ import course
 
 # %% [markdown]
 # Write the function that plans your own study. `pilot` is a list of paired differences, one for each *source* of a
-# pilot run, and `reach` is the half-width that the final interval shall have. Return the smallest number $n$ of test
+# pilot run, and `reach` is the half-width that the final interval should have. Return the smallest number $n$ of test
 # sources, from 2 up, for which $t_{n-1}\, s / \sqrt n$ is at most `reach`, where $s$ is the standard deviation of the
 # differences in the pilot.
 
