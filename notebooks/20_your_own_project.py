@@ -399,7 +399,7 @@ if winner:
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
 limits = f"""only {plan["model"]}, {len(documents["train"])} training notes, one style,
-{len(gains)} test sources; {len(pairs)} rates, tried with one seed; forgetting not measured."""
+{len(gains)} test sources; {len(pairs)} rates, 1 seed each; forgetting not measured."""
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
