@@ -11,8 +11,7 @@ import tlkit as tl
 # of models that are separated, each pair as a tuple of two column names. Use paired differences, the normal
 # distribution, and Bonferroni's correction for the number of pairs.
 #
-# When it passes, `len(separated_pairs(real))` counts the pairs of lesson 12's 27 runs: 136. (McNemar's exact test finds
-# 122, because with 96 questions the normal distribution is rough.)
+# With a right answer `len(separated_pairs(real))` is 136.
 
 # %%
 from itertools import combinations
