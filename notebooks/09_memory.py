@@ -3,9 +3,9 @@
 #
 # *Which bytes does a training step need, and at which moment?*
 #
-# The published experiment that this course examines ran out of memory on a card of 8 GB. Its reports explain that by a
-# table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5 to 1", together "8 to 10 GB". But such a
-# table adds up tensors that need not exist at the same time: when the gradients are complete, the activations are gone.
+# The published experiment that this course examines ran out of memory on a card of 8 GB. Its report explains that by a
+# table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2", together "8-10 GB". But such a table
+# adds up tensors that need not exist at the same time: when the gradients are complete, the activations are gone.
 # Only the moment that needs most counts.
 #
 # **You will be able to**
@@ -40,46 +40,54 @@ def load(dtype=torch.float32):
 # ## One step, from the first tensor to the last
 #
 # `step_timeline` takes one training step of a model and notes every tensor that torch makes or frees. Its table holds
-# the bytes of all *live* tensors, made and not yet freed, at each moment. We take eight rows of 128 tokens. **At which
-# moment will the step need most memory?**
+# the bytes of all *live* tensors, made and not yet freed, at each moment. We take eight rows of 128 tokens. **When does
+# it need most?**
 
 # %%
-lasting = ["weights", "optimizer state", "gradients"]
-kinds = [*lasting, "activations", "logits and loss", "temporary"]
+kinds = ["weights", "optimizer state", "gradients"]
+kinds += ["activations", "logits and loss", "temporary"]
 
 
-def peak(line):
-    return line[kinds].sum(axis=1).max()
+def peak(timeline):
+    return timeline[kinds].sum(axis=1).max()
 
 
-def draw(axes, line, title, top):
+def draw(axes, timeline, title, top):
     """Stack the kinds over a step; `top` is the height of the picture, in MiB."""
-    total = line[kinds].sum(axis=1) / MiB
-    axes.stackplot(line.index, line[kinds].T / MiB, labels=kinds, step="post")
-    for phase, part in line.groupby("phase", sort=False):
+    total = timeline[kinds].sum(axis=1) / MiB
+    axes.stackplot(timeline.index, timeline[kinds].T / MiB, step="post")
+    for phase, part in timeline.groupby("phase", sort=False):
         axes.axvline(part.index[0], color="black", linestyle="--", linewidth=1)
         axes.text(part.index[0], 0.94 * top, f" {phase.split()[0]}", fontsize=8)
     x, y = total.idxmax(), total.max()
     axes.plot(x, y, "ko")
     axes.text(x, y + top / 40, f"peak: {y:,.0f} MiB ", ha="right")
-    axes.set(title=title, ylim=(0, top), xlim=(line.index[0], line.index[-1]))
+    axes.set(title=title, ylim=(0, top), xlim=timeline.index[[0, -1]])
     axes.set(xlabel="tensors made or freed, in order", ylabel="live tensors (MiB)")
+
+
+def draw_step(timeline, title, top):
+    at = timeline[kinds].sum(axis=1).idxmax()
+    figure = plt.figure(figsize=(10, 4.2), layout="constrained")
+    axes, close = figure.subplots(1, 2, width_ratios=(5, 3))
+    draw(axes, timeline, title, top)
+    draw(close, timeline[at - 25 : at + 15], "the moments around the peak", top)
+    figure.legend(axes.collections, kinds, loc="outside lower center", ncols=6)
+    return axes
 
 
 # %% tags=["check-full"]
 full = step_timeline(load(), batch_size=8, sequence_length=128)
-figure, axes = plt.subplots(figsize=(9, 4.2), layout="constrained")
-draw(axes, full, "The memory of a step peaks where the loss is computed", top=260)
-figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+draw_step(full, "A step needs most as its backward pass begins", top=260)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Weights** and **optimizer state** are there all the time.
-# - In the **forward pass**, each block keeps what its backward pass will need, its
-#   [**activations**](glossary.md#activation). Eight blocks make eight stairs.
+# - In the **forward pass**, each of eight blocks keeps what its backward pass needs, its
+#   [**activations**](glossary.md#activation).
 # - At the turn, the [**logits**](glossary.md#logit) appear. The loss computes log-probabilities from them, and then the
 #   logits are freed. The backward pass makes the gradient of the log-probabilities and that of the logits, so for a
-#   moment three tensors of this size exist: this is the peak. (Code that keeps `out.logits` has a fourth.)
+#   moment there are three tensors of this size.
 # - In the **backward pass** each block uses and frees its activations, while the **gradients** of its weights appear.
 # - The **optimizer step** updates the weights, and then the gradients are freed. ("Temporary" is all the rest.)
 
@@ -87,11 +95,9 @@ plt.show()
 # ## Every kind by hand
 #
 # The bytes fall into two groups. The first belongs to *parameters*. With $N$ parameters, of which $N_t$ are trained, in
-# fp32 (4 bytes a number) with [AdamW](glossary.md#adamw):
+# fp32 (4 bytes a number) with [AdamW](glossary.md#adamw), which keeps two [moments](glossary.md#moments) of a gradient:
 #
 # $$\text{weights} = 4N, \qquad \text{gradients} = 4N_t, \qquad \text{optimizer state} = 4N_t + 4N_t = 8N_t$$
-#
-# AdamW keeps two [moments](glossary.md#moments) of each gradient, hence $8N_t$.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The second group belongs to *tokens*. Take $B$ rows of $T$ tokens, a vocabulary of $V$, and $L$ blocks of width $d$,
@@ -101,17 +107,18 @@ plt.show()
 #
 # $$\text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
 #
-# ($T - 1$, because the last token of a row is only predicted.) The bracket counts what one block keeps of each token:
+# ($T - 1$, because this course's step leaves out a row's last token, which is only predicted. A model that is given
+# `labels=` computes all $T$.) The bracket counts what one block keeps of each token:
 #
 # | part | tensors kept for the backward pass | numbers for a token |
 # | --- | --- | --- |
 # | two norms | input, normalised input, output, and one scale each | $2\,(3d + 1)$ |
-# | attention | queries and output; keys and values; one number a head | $2d + 2k + a$ |
+# | attention | queries and output; keys and values; for each head the log of its softmax's sum | $2d + 2k + a$ |
 # | MLP | gate, activated gate, up, and their product | $4m$ |
 #
-# Every product needs its input again for the gradient of its weights, and every activation function needs its own, so
-# these tensors stay. The $T \times T$ attention weights are missing, because torch computes them in pieces and never
-# stores them. **Will the five kinds add up to the peak?**
+# A linear layer keeps its input, for the gradient of its weights, a product of two tensors both, and an activation
+# function its input. The $T \times T$ attention weights are missing, because fused kernels compute them in pieces and
+# never store them (`eager` attention stores them, and a card in fp32 may). **Will the five kinds add up to the peak?**
 
 # %%
 model = load()
@@ -134,10 +141,10 @@ print(f"sum of the five kinds: {sum(by_hand.values()) / MiB:.0f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Every kind is within 3% of the count. But the sum is 6% larger than the peak of 213 MiB, because at the loss no weight
-# has a gradient yet.
+# has a gradient yet (unless earlier micro-batches have left theirs).
 #
-# One token costs 121 kB in the eight blocks. When memory runs out, ask first which of the two groups is too large: a
-# smaller batch lowers only what belongs to tokens, and a [chunked loss](glossary.md#chunked-loss) only the logits.
+# When memory runs out, ask which group is too large: a smaller batch lowers only what belongs to tokens (121 kB
+# each in the blocks), and a [chunked loss](glossary.md#chunked-loss) only the logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a strategy changes
@@ -150,53 +157,49 @@ last = load().requires_grad_(False)
 last.model.layers[6:].requires_grad_(True)
 models = {"all parameters": load(), "LoRA": lora, "last two blocks": last}
 strategies = {}
-for name, adapted in models.items():
-    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    line = step_timeline(adapted, batch_size=8, sequence_length=128)
-    # the largest size of each kind
-    largest = line[["optimizer state", "gradients", "activations"]].max() / MiB
+for name, model in models.items():
+    trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
+    timeline = step_timeline(model, batch_size=8, sequence_length=128)
+    largest = timeline[["optimizer state", "gradients", "activations"]].max() / MiB
     strategies[name] = {"trained, %": 100 * trained / N, **largest}
-    strategies[name]["peak, MiB"] = peak(line) / MiB
+    strategies[name]["peak, MiB"] = peak(timeline) / MiB
 strategies = pd.DataFrame.from_dict(strategies, orient="index")
 course.claim(
-    "LoRA trains a quarter as many parameters as the last two blocks, but needs more",
+    "LoRA needs over 1.5 times the memory of training the last two blocks",
     strategies["peak, MiB"]["LoRA"] > 1.5 * strategies["peak, MiB"]["last two blocks"],
 )
 strategies.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA removes most of the gradients and of the optimizer state, because these belong to trained parameters. But its
-# adapters sit in every block, so backpropagation passes through every block, and the blocks have to keep nearly all
-# activations, 109 of 120 MiB.
+# adapters sit in every block, so backpropagation passes through all of them, and they keep nearly all activations, 109
+# of 120 MiB. (Frozen norms need no normalised input.)
 #
-# When only the last two blocks are trained, backpropagation stops below them, and the six blocks below keep nothing. So
-# how far *down* you train can matter more for memory than how many parameters you train.
+# When only the last two blocks are trained, backpropagation stops below them, and the other six keep nothing. So how
+# far *down* you train can matter more for memory than how many parameters you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## The published table, computed again
+# ## The published case in torch
 #
 # Qwen2-0.5B has 494,032,768 parameters. Weights, gradients and AdamW need 4 + 4 + 8 bytes for each, 7.9 GB. (The
 # reports count in GB of $10^9$ bytes. A card sold as 8 GB has 8 GiB of $2^{30}$ bytes, or 8.59 GB.) `step_timeline`
-# finds the rest by *tracing*: it takes the step on tensors that have a shape but no contents. The batch is one row of
-# 512 tokens. **Is the peak again at the loss?**
+# finds the rest by *tracing*: it takes the step on tensors without contents. The published program was in Rust. We
+# count torch's step with one row of 512 tokens. **Is the peak again at the loss?**
 
 # %% tags=["check-published"]
 published = step_timeline("qwen2-0.5b", batch_size=1, sequence_length=512)
-end = published[kinds].sum(axis=1).idxmax()
-figure = plt.figure(figsize=(10, 4.2), layout="constrained")
-axes, close = figure.subplots(1, 2, width_ratios=(5, 3))
-draw(axes, published, "With one row, the end of the backward pass needs most", 10_500)
-draw(close, published[end - 25 : end + 15], "the moments around the peak", 10_500)
-figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=6)
+axes = draw_step(published, "With 512 tokens, a step needs most near its end", 10_500)
+axes.axhline(8 * GiB / MiB, color="black", linestyle=":")  # what an 8 GB card has
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row, activations are few, and the peak is at the *end* of the backward pass, where all gradients exist.
+# Here the peak is at the *end* of the backward pass, where all gradients exist, and above the card's 8 GiB (dotted).
+# From about 700 tokens on, the loss needs most.
 #
-# The gradient of the embedding even exists three times there, because this model is tied: it uses one table both to
-# read tokens and to predict them. The head gives the table a first gradient at the start of the backward pass. This
-# gradient waits, drawn as "temporary", until the lookup gives a second one at the end. torch adds them, and for a
-# moment holds both and their sum. So the peak is:
+# The gradient of the embedding even exists three times there, because this model is tied: one table both reads tokens
+# and predicts them. Its first gradient comes from the head, at the start of the backward pass. It waits, drawn as
+# "temporary", until the lookup gives a second one at the end. torch adds them, and for a moment holds both and their
+# sum. The peak:
 
 # %%
 parameters, table = 494_032_768, 151_936 * 896  # the table: tokens x width
@@ -205,12 +208,12 @@ traced = peak(published)
 print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 9.0 GB do not fit into 8.59. The total of the reports is about right, but for the wrong reason: at the peak, the
-# activations are gone, and one gradient is there three times. So neither shorter rows nor
+# The 9.0 GB do not fit into 8.59. The report's total is about right, but at torch's peak the activations are gone, and
+# one gradient is there three times. So neither shorter rows nor
 # [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
 #
-# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Otherwise AdamW on a CUDA card makes temporary tensors
-# as large as the weights, and the optimizer step needs most: $16N + 4N$ are 9.9 GB.)
+# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, the optimizer step makes temporary tensors
+# as large as the weights on a CUDA card, and needs most: $16N + 4N$ are 9.9 GB.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three recipes called bf16
@@ -221,10 +224,9 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 #   in fp32, and torch computes matrix products in bf16.
 # - **Pure bf16**: all of these are in bf16. You get it from weights in bf16 and an ordinary optimizer.
 # - **bf16 with a master copy**: the weights are in bf16, but the optimizer updates an fp32 copy of them, with gradients
-#   and moments in fp32. Megatron-LM does this.
+#   and moments in fp32.
 #
-# We take one step in each, at a learning rate of $10^{-5}$, usual for large models, and count bytes for each parameter.
-# **Which recipe halves the memory, and at what price?**
+# We take a step in each, at a learning rate of $10^{-5}$. **Which halves the bytes of a parameter, and at what price?**
 
 
 # %%
@@ -240,8 +242,7 @@ def one_step(dtype, master=False):
         for copy, weight in zip(trained, weights, strict=True):
             copy.grad, weight.grad = weight.grad.float(), None
     optimizer.step()  # with a master copy, weight.copy_(copy) would follow
-    states = optimizer.state.values()
-    moments = [state[n] for state in states for n in ("exp_avg", "exp_avg_sq")]
+    moments = [s[n] for s in optimizer.state.values() for n in s if n != "step"]
     moved = sum((w != s).sum().item() for w, s in zip(trained, start, strict=True))
     return {
         "weights": sum(w.nbytes for w in weights) / N,
@@ -259,17 +260,18 @@ recipes = {
 }
 recipes = pd.DataFrame.from_dict(recipes, orient="index").round().astype(int)
 autocast = tl.Plan(precision="bf16")
-line = step_timeline(load(), batch_size=8, sequence_length=128, plan=autocast)
-print(f"activations in autocast: {line['activations'].max() / MiB:.0f} MiB")
+cast = step_timeline(load(), batch_size=8, sequence_length=128, plan=autocast)
+print(f"activations in autocast: {cast['activations'].max() / MiB:.0f} MiB")
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **Autocast** lowers only the activations, here from 120 to 90 MiB. It does not halve them, because norms stay in fp32
-#   and each block also keeps bf16 copies of its weights.
-# - **Pure bf16** halves everything, but 96% of the parameters did not move at all. Between 0.0625 and 0.125, for
-#   example, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
-# - **The master copy** mends this: all of the *copy* has moved. It adds up small steps until they are large enough to
-#   change the bf16 weight. It takes 2 + 4 + 12 = 18 bytes for each parameter, 2 more than fp32, but saves activations.
+# - **Autocast** changes only what is kept for the backward pass, here from 120 to 90 MiB, not to half: norms stay in
+#   fp32, each product casts its input anew, and bf16 copies of the weights take 2 bytes a parameter whatever the batch.
+#   So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
+# - **Pure bf16** halves these bytes (not the loss, computed in fp32), but 96% of the parameters did not move at all.
+#   Between 0.0625 and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
+# - **The master copy** mends this: nearly all of the *copy* has moved. It adds up small steps until they change the
+#   bf16 weight. It takes 2 + 4 + 12 = 18 bytes a parameter, 2 more than fp32, but saves activations.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
 # bf16 (ours in fp16), and version 5 of transformers loads them as they are stored. So with most models `bf16=True`
@@ -278,12 +280,10 @@ recipes
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
 #
-# Rounding hurts only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on top of a model in
-# bf16. So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with autocast
-# (`bf16=True`). We build Llama-7B on torch's `meta` device, which stores shapes only. **How much memory do its weights
-# need, and how much the step?**
-#
-# All 32 blocks are alike, so we trace one and two of them, with rows of 512 tokens. The difference is one block.
+# Rounding hurts only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on a model in bf16.
+# So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with autocast. We
+# build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so we trace one and two of
+# them, and the difference is one block. **How much memory do the weights need, and how much the step?**
 
 
 # %%
@@ -294,25 +294,24 @@ def lora_in_bf16(blocks):
         return get_peft_model(base, LoraConfig(r=8, target_modules="all-linear"))
 
 
-seven = list(lora_in_bf16(32).parameters())
-base = sum(p.numel() for p in seven if not p.requires_grad)
-adapters = sum(p.numel() for p in seven if p.requires_grad)
+tensors = list(lora_in_bf16(32).parameters())
+base = sum(p.numel() for p in tensors if not p.requires_grad)
+adapters = sum(p.numel() for p in tensors if p.requires_grad)
 print(f"LoRA: weights {2 * base / GiB:.1f} GiB, adapters {16 * adapters / GiB:.1f} GiB")
-small, peaks = [lora_in_bf16(blocks) for blocks in (1, 2)], []
+small = [lora_in_bf16(blocks) for blocks in (1, 2)]
+peaks = []
 for size in (1, 2):
-    lines = [step_timeline(part, batch_size=size, plan=autocast) for part in small]
-    one, two = map(peak, lines)
+    one, two = (peak(step_timeline(m, batch_size=size, plan=autocast)) for m in small)
     peaks.append((one + 31 * (two - one)) / GiB)
     print(f"peak with {size} x 512 tokens: {peaks[-1]:.1f} GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The frozen weights remain: 12.6 GiB, more than three quarters of the peak with one row. LoRA has removed nearly all
-# gradients and moments, so these weights are the next thing to shrink: [QLoRA](06_qlora.ipynb) stores them in four
-# bits. The rest is mostly activations, which grow with rows and length.
+# The frozen weights, 12.6 GiB, are more than three quarters of the peak with one row, so they are the next thing to
+# shrink: [QLoRA](06_qlora.ipynb) stores them in four bits. The rest is mostly activations.
 #
-# **What the count leaves out.** It knows torch's tensors. The driver, scratch space inside kernels, and gaps between
-# tensors come on top, so this course plans with 85% of a card. A card of 24 GB reports about 23.65 GiB, and 0.85 ·
-# 23.65 is 20 GiB: two rows fit. On a card, torch counts for you:
+# **What the count leaves out.** The driver, scratch space inside kernels, and gaps between tensors come on top, so this
+# course plans with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On a card,
+# torch counts for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()
@@ -357,8 +356,8 @@ course.quiz("quiz09")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 9.1.** Given a model of the Llama or Qwen2 kind and `rows` times `tokens`, return the bytes at the peak of
-# a step that trains all parameters in fp32 with fused AdamW. Only two moments can be the peak. In a tied model,
-# `model.config.tie_word_embeddings` is True.
+# this course's step (`tokens - 1` of each row), which trains all parameters in fp32 with fused AdamW. Only two moments
+# can be the peak. In a tied model, `model.config.tie_word_embeddings` is True.
 
 
 # %%

@@ -6,9 +6,9 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Given a model of the Llama or Qwen2 kind and `rows` times `tokens`, return the bytes at the peak of a step that trains
-# all parameters in fp32 with fused AdamW. Only two moments can be the peak. In a tied model,
-# `model.config.tie_word_embeddings` is True.
+# Given a model of the Llama or Qwen2 kind and `rows` times `tokens`, return the bytes at the peak of this course's step
+# (`tokens - 1` of each row), which trains all parameters in fp32 with fused AdamW. Only two moments can be the peak. In
+# a tied model, `model.config.tie_word_embeddings` is True.
 
 
 # %%
