@@ -47,19 +47,19 @@ def new_model(folder=tl.BUNDLED):
 # In *distributed data parallel* training, [DDP](glossary.md#ddp), every card has a copy of the model and takes some
 # rows of the batch. After the backward pass the cards combine their gradients, and all make the same update.
 #
-# The loss is a mean over tokens, so its gradient is a mean as well, and can be computed in parts:
+# The loss is a mean over tokens, so its gradient is a mean as well, computed in parts:
 #
 # $$g = \frac{1}{T} \sum_{t=1}^{T} \nabla \ell_t = \sum_{k=1}^{n} \frac{T_k}{T}\, g_k$$
 #
 # Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
-# DDP takes the plain mean of the $g_k$, which equals $g$ only if all $T_k$ are the same. It is the mean of means of
-# [lesson 10](10_oom_fallback.ipynb), but here no card knows the others' $T_k$.
+# DDP takes the plain mean of the $g_k$, the mean of means of [lesson 10](10_oom_fallback.ipynb), which equals $g$ only
+# if all $T_k$ are the same.
 #
-# Here one process plays both cards, and to imitate short answers, six of every eight rows keep only the labels of their
-# first 16 tokens. A transformers model divides its summed losses by `num_items_in_batch`, here the $T$ of the whole
-# batch. **How far is the plain mean from the right gradient, compared with its length?**
+# One process plays both cards. To imitate short answers, six of every eight rows keep only the labels of their first 16
+# tokens. A transformers model divides its summed losses by `num_items_in_batch`. **How far is the plain mean from the
+# right gradient, compared with its length?**
 
 # %% tags=["check-shares"]
 labels = inputs.clone()
@@ -89,12 +89,11 @@ apart = (summed - whole).norm() / whole.norm()
 course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has two rows of 63 labels and two of 15, the second four of 15, because nothing predicts a first token.
-# In the plain mean each token of the second card counts 2.6 times as much as one of the first, because $g_2$ has the
-# weight 0.5 in place of $60/216$.
+# The first card has 63 + 63 + 15 + 15 labels, the second 4 × 15, because nothing predicts a first token.
+# In the plain mean a token of the second card counts 0.5/60 and one of the first 0.5/156, which is 2.6 times less.
 #
-# Nothing warns you of this. So divide by the tokens of the *whole* batch, which the cards exchange before the backward
-# pass.
+# With more tokens a card the error is smaller, but nothing warns you of it. So divide by the tokens of the *whole*
+# batch, which the cards exchange before the backward pass.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -145,8 +144,8 @@ course.claim("Four cards have the whole batch's gradient after the ring", apart 
 #
 # With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
 # only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights
-# (stage 3). A parameter takes 16 bytes: 2 for the weight in bf16, 2 for its gradient, and 12 for the optimizer state,
-# an fp32 master copy and AdamW's two averages.
+# (stage 3). A parameter takes 16 bytes in fp32, also under [autocast](09_memory.ipynb): 4 for the weight, 4 for its
+# gradient, 8 for AdamW's two averages. (The ZeRO paper has 2 + 2 + 12, with a master copy.)
 
 # %%
 zero_scheme(4)
@@ -157,22 +156,22 @@ zero_scheme(4)
 
 # %%
 def gb_per_card(parameters, cards, stage):
-    held = {"optimizer state": 12, "gradients": 2, "weights": 2}  # bytes a parameter
+    held = {"optimizer state": 8, "gradients": 4, "weights": 4}  # bytes a parameter
     for kind in list(held)[:stage]:
         held[kind] /= cards
     return {kind: size * parameters / 1e9 for kind, size in held.items()}
 
 
 stages = {0: "DDP", 1: "ZeRO-1", 2: "ZeRO-2", 3: "ZeRO-3"}
-seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, n) for n, name in stages.items()})
+seven = pd.DataFrame({name: gb_per_card(6.74e9, 8, k) for k, name in stages.items()})
 seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, but stage 1 is enough, because the optimizer state is three quarters of the bytes.
+# DDP does not fit, but stage 1 is enough, because the optimizer state is half of the bytes.
 #
-# With one micro-batch, stages 1 and 2 send no more than DDP. After the first half of the ring, each card updates the
-# weights of its finished part, and the second half hands out *weights*.
+# Stage 1 sends no more than DDP: after the reduce-scatter each card updates the weights of its finished part, and the
+# all-gather hands out *weights*. In stage 2, each further micro-batch costs a reduce-scatter more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
@@ -203,7 +202,7 @@ seven.round(1)
 # - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends.
 # - The loss is divided by $T / n$. We want $1/T$, and DDP and FSDP already divide the sum of the gradients by $n$. So
 #   the mean of the cards' losses is that of the batch.
-# - `backward` and `clip_grad_norm_` are the accelerator's: they know about fp16 scaling and shards.
+# - `backward` and `clip_grad_norm_` are the accelerator's, which know about shards.
 
 # %%
 loop = """
@@ -221,6 +220,7 @@ accelerator = Accelerator(cpu=True)
 size = accelerator.num_processes
 
 def train(kind, model, optimizer, loader, micro=1):
+    model.train()  # from_pretrained switches dropout off
     batches = iter(loader)
     while parts := list(islice(batches, micro)):
         tokens = sum((labels[:, 1:] != -100).sum() for _, labels in parts)
@@ -239,8 +239,8 @@ def train(kind, model, optimizer, loader, micro=1):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, because with FSDP it gathers
 # the shards, and then the main process saves. For FSDP, `prepare` divides the model only on GPUs, so here we call
-# `fully_shard` ourselves, for each block and then for the rest. The `mesh` lists the processes that share. The
-# optimizer is made afterwards, so its averages are divided, too.
+# `fully_shard` ourselves, for each block and then for the rest. The optimizer is made afterwards, so its averages are
+# divided, too.
 
 # %%
 with_ddp = """
@@ -257,7 +257,7 @@ if accelerator.is_main_process:
 with_fsdp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 for part in [*model.model.layers, model]:
-    fully_shard(part, mesh=init_device_mesh("cpu", (size,)))
+    fully_shard(part, mesh=init_device_mesh("cpu", (size,)))  # among all
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 loader = accelerator.prepare(DataLoader(data, batch_size=8 // size))
 train("FSDP", model, optimizer, loader)
@@ -266,10 +266,10 @@ accelerator.end_training()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the configuration file, `MULTI_GPU` starts `num_processes` processes (torch's *world size*), one for each GPU, but
-# `cpu=True` in the script keeps them on the CPU.
+# `cpu=True` keeps them on the CPU.
 #
-# The cell does what `accelerate launch --config_file ddp.yaml train.py MODEL` does in the folder `results/scaling_out`,
-# with a model's folder for `MODEL`. **How far apart will the losses of one and of two processes be?**
+# The cell runs `accelerate launch --config_file ddp.yaml train.py MODEL` in `results/scaling_out`, with a model's folder
+# for `MODEL`. **How far apart will the losses of one and of two processes be?**
 
 # %%
 ddp = """
@@ -290,24 +290,24 @@ command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
 ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 if ended.returncode:
     raise RuntimeError(ended.stderr[-3000:])
-out = {"DDP": [], "FSDP": []}
-for kind, _, number in (line.partition(" ") for line in ended.stdout.splitlines()):
-    if kind in out:
-        out[kind].append(float(number))
+lines = [line.split() for line in ended.stdout.splitlines()]
+out = {k: [float(x[1]) for x in lines if x[:1] == [k]] for k in ("DDP", "FSDP")}
 
 # %%
-alone = new_model()
-optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
-by_one = []
-for rows, its_labels in zip(inputs.split(8), labels.split(8), strict=True):
-    loss = alone(input_ids=rows, labels=its_labels).loss
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
-    optimizer.step()
-    optimizer.zero_grad()
-    by_one.append(loss.item())
-losses = pd.DataFrame({"one": by_one, "two, DDP": out["DDP"], "two, FSDP": out["FSDP"]})
-apart = losses.max(axis=1) - losses.min(axis=1)
+by_one = {}
+for n, name in ((2, "plain mean"), (1, "one process")):
+    alone, by_one[name] = new_model(), []
+    optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
+    for batch in zip(inputs.split(8), labels.split(8), strict=True):
+        cards = zip(*(each.chunk(n) for each in batch), strict=True)
+        loss = sum(alone(input_ids=x, labels=y).loss for x, y in cards) / n
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        by_one[name].append(loss.item())
+losses = pd.DataFrame(by_one | {f"two, {kind}": each for kind, each in out.items()})
+apart = losses.iloc[:, 1:].max(axis=1) - losses.iloc[:, 1:].min(axis=1)
 course.claim("One and two processes have the same losses, to 1e-5", apart.max() < 1e-5)
 models = new_model(), alone, new_model(folder / "trained")
 after = [each(input_ids=unseen, labels=unseen).loss.item() for each in models]
@@ -315,21 +315,18 @@ print("unseen rows: {:.4f} before, {:.4f} (one), {:.4f} (two, saved)".format(*af
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree to rounding, though the cards had 156 and 60 labels, and DDP's micro-batches 126, 30, 30 and 30. The
-# saved model is as good on unseen rows as that of one process.
+# The losses agree to rounding, though the cards had 156 and 60 labels. Only the plain mean of two cards, imitated in
+# one process, differs. The saved model is as good on unseen rows.
 #
-# Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens, because with
-# equal ones a plain mean passes. `Trainer` under `accelerate launch` is right by default
-# (`average_tokens_across_devices`).
+# Make this comparison before any long run (`num_processes: 1`, twice the `micro`), in fp32, without dropout, and with
+# unequal counts of tokens. `Trainer` is right by default (`average_tokens_across_devices`).
 #
-# On GPUs you need only the DDP half of the script and its last line, without `cpu=True`. The file `fsdp.yaml`, which
-# this page cannot run, makes it FSDP. In `bf16` this sends up to 3 × 2 bytes a parameter (DDP 2 × 4), but only with one
-# micro-batch. Without `no_sync`, under which each card keeps *whole* gradients, it makes all three exchanges for every
-# micro-batch.
+# On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml`, which this page cannot
+# run, makes the DDP half FSDP. In `bf16` one micro-batch sends up to 3 × 2 bytes a parameter (DDP 2 × 4). Our two
+# send 10, or 12 without `no_sync`, under which each card keeps *whole* gradients.
 
 # %%
-fsdp = ddp.replace("MULTI_GPU", "FSDP")
-fsdp += """mixed_precision: bf16
+fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
 fsdp_config:
   fsdp_version: 2
   fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP  # each block for itself
@@ -349,9 +346,9 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of their maker's
-# figure. Links at full speed and no time for the update flatter eight cards. **Over which links are eight cards at
-# least four times as fast as one?**
+# We estimate a step for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of the 989 that
+# their maker gives for dense matrices. Links at full speed and no time for the update flatter eight cards. **Over which
+# links are eight cards at least four times as fast as one?**
 
 
 # %%
@@ -362,27 +359,28 @@ def step_seconds(cards, bandwidth, tokens):
 
 
 links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
-speed = pd.DataFrame({"GB/s": links})
+speed = pd.DataFrame({"GB/s": links})  # in one direction
 for tokens in (32_768, 65_536):
     one, eight = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
     speed[f"times as fast, {tokens:,} tokens"] = one / eight
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32,768 tokens a step only NVLink is enough, and over *one* link of 100 Gbit/s between machines eight cards are
-# slower than one. With twice as many, PCIe and 400 Gbit/s are enough as well, because the passes grow and the exchange
-# does not. Three things make the exchange smaller:
+# With 32,768 tokens a step only NVLink, which joins the cards of one machine, is enough, and over *one* link of
+# 100 Gbit/s eight cards are slower than one. With twice as many, PCIe and 400 Gbit/s are enough as well, because the
+# passes grow and the exchange does not. Two things make the exchange smaller:
 #
 # - Sending in bf16 halves it (the `comm_hook` of accelerate's `DistributedDataParallelKwargs`).
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
-# - With DDP and `no_sync`, several micro-batches need one exchange.
+#
+# With several micro-batches `no_sync` keeps DDP at one exchange, but only the last backward pass hides part of it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When a layer is too large
 #
-# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. In an MLP each card takes some hidden
-# units, and an all-reduce adds up the parts of the output. The cards wait for this exchange twice in every block and
-# pass, so they need NVLink.
+# [**Tensor parallelism**](https://arxiv.org/abs/1909.08053) splits matrices. Each card takes some hidden units of an
+# MLP and some attention heads, and an all-reduce adds up the parts of each output. The cards wait for these two
+# exchanges in every block and pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
 # at the cuts travel, so slow links will do. Here four cards (the lines) pass four micro-batches forward, and then
@@ -396,7 +394,8 @@ speed.round(1)
 # ```
 #
 # The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
-# the time: 43% here, 16% with sixteen.
+# the time: 43% here, 16% with sixteen. But each card keeps the activations of all $m$, so real schedules (1F1B)
+# start backward passes early.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
@@ -408,15 +407,15 @@ speed.round(1)
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
 # | one layer is too large | tensor parallelism, within a machine |
-# | more machines, slow links between them | FSDP inside and DDP between machines, or pipeline parallelism |
+# | slow links between machines | FSDP inside and DDP between machines (HSDP), or pipeline parallelism |
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
-# - ZeRO-1 and 2 send the same and hold less. FSDP (ZeRO-3) also shards the weights, and sends half as much again, or
-#   more with frozen weights or several micro-batches.
+# - ZeRO-1 sends the same and holds less, ZeRO-2 too with one micro-batch. FSDP (ZeRO-3) also shards the
+#   weights, and sends half as much again, or more with frozen weights or several micro-batches.
 #
 # ## Further reading
 #

@@ -1,6 +1,6 @@
 from accelerate.commands.config.config_args import load_config_from_file
 
-assert len(losses) == 3 and losses.notna().all().all()
+assert losses.notna().all().all() and (losses["plain mean"] - losses["one process"]).min() > 0.05 and len(losses) == 3
 assert after[0] - after[1] > 0.15 and abs(after[1] - after[2]) < 1e-4  # three updates; one model, but for rounding
 
 now, twice = (speed[f"times as fast, {tokens:,} tokens"] for tokens in (32_768, 65_536))
@@ -10,9 +10,9 @@ assert 2 * 7 / 8 * 4 * 10 == 70 and 2 * 7 / 8 * 4 * 1.5 == 10.5  # MB with LoRA,
 assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 
 total = seven.loc["GB on each card"]
-assert total["DDP"] > 80 > total["ZeRO-1"] and total.round().tolist() == [108, 37, 25, 13]
-assert abs(seven["DDP"]["optimizer state"] / total["DDP"] - 0.75) < 1e-9
-assert [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages] == [120, 31.4, 16.6, 1.9]  # the paper's
+assert total["DDP"] > 80 > total["ZeRO-1"] and total.round().tolist() == [108, 61, 37, 13]
+assert abs(seven["DDP"]["optimizer state"] / total["DDP"] - 0.5) < 1e-9
+assert [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages] == [120, 60.9, 31.4, 1.9]  # by hand
 assert [round(100 * 3 / (m + 3)) for m in (4, 16)] == [43, 16]
 
 for text, kind in ((ddp, "MULTI_GPU"), (fsdp, "FSDP")):

@@ -88,7 +88,7 @@ def _ring_back(axes: Axes, left: float, cards: int) -> None:
     arrow(axes, start, end, linewidth=1.2, connectionstyle="arc3,rad=0.35")
 
 
-KINDS = (("weights", 2, TRAINED), ("gradients", 2, GRADIENT), ("optimizer state", 12, COLOURS[2]))  # bytes
+KINDS = (("weights", 4, TRAINED), ("gradients", 4, GRADIENT), ("optimizer state", 8, COLOURS[2]))  # bytes
 
 
 def bytes_held(cards: int, stage: int) -> list[float]:
