@@ -60,7 +60,7 @@ def factor(step, steps):
     warmup = max(1, round(0.1 * steps))
     if step < warmup:
         return (step + 1) / warmup
-    return (1 + math.cos(math.pi * (step - warmup) / (steps - warmup))) / 2
+    return (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup))) / 2
 
 
 # %%
@@ -80,11 +80,11 @@ plt.show()
 # - `model.train()` switches on what acts in training only, such as dropout, which sets random activations to zero, and
 #   `model.eval()` switches it off. Our model has none, but with others a forgotten switch spoils the scores.
 #
-# After each step the loop calls `watch`, which does nothing unless you pass it. We try eight steps at a guessed rate.
+# After each step the loop calls `watch`, which does nothing unless you pass it. We try a guessed rate.
 
 
 # %%
-def train(model, batches, rate, watch=lambda step: None):
+def train(model, batches, rate, watch=lambda step, model: None):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     schedule = LambdaLR(adamw, lambda step: factor(step, len(batches)))
     losses = []
@@ -97,7 +97,7 @@ def train(model, batches, rate, watch=lambda step: None):
         schedule.step()
         adamw.zero_grad()  # or the next gradient would be added to this one
         losses.append(loss.item())
-        watch(step)
+        watch(step, model)
     return losses
 
 
@@ -112,10 +112,9 @@ guess = train(new_model(), batches_of(short, seed=0), rate=1e-4)
 print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop runs, but these two losses cannot be compared, because each batch is other text. To compare models, score
-# them on the same passages. Each is read alone, after one end-of-text token, and only its first 128 tokens count, to
-# save time. (So these perplexities are not those of lesson 3.) We keep one row for each passage, as we resample
-# passages later.
+# The loop runs, but these two losses cannot be compared, because every batch is different text. To compare models,
+# score them on the same passages. Each is read alone, after one end-of-text token, and to save time only its first 128
+# tokens count. (So perplexities differ from lesson 3.) We keep a row for each passage, to resample them later.
 
 
 # %%
@@ -148,9 +147,9 @@ def mean_loss(scored):
 # 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs of the search are short. A tenth of eight steps rounds to one step, which has the full rate, so
-# there is no warm-up. The cell below adds a higher rate as long as the highest one wins. (The other border is left to
-# the exercise.) **Which of the first three rates wins, and is the search done then?**
+# To save time, the runs have only eight steps. A tenth of that rounds to one, which has the full rate: no warm-up. The
+# cell below adds a higher rate as long as the highest one wins. (The other border is left to the exercise.) **Which of
+# the first three rates wins, and is the search done then?**
 
 
 # %%
@@ -171,10 +170,10 @@ while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so f
     runs = pd.concat([runs, search([3 * runs.rate.max()], [0])], ignore_index=True)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After three rates the best one was the last, so a higher one might have been better still. The fourth rate settles it:
-# the best now has a worse neighbour on both sides. The runs with two more seeds are read from a file, which
-# `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with
-# two neighbouring rates?**
+# After three rates the best one was the last, so a higher one might have been better. The fourth settles it: the best
+# now has a worse neighbour on both sides. The runs with two more seeds are read from a file, which `search([1e-4, 3e-4,
+# 1e-3, 3e-3], seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with two neighbouring
+# rates?**
 
 # %%
 more = pd.read_csv(tl.DATA / "sweeps/tiny/short_search.csv", comment="#")
@@ -188,21 +187,21 @@ axes.set(xlabel="highest learning rate (log scale)", ylabel="loss (nats per toke
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Within one seed all rates see the same batches in the same order, so compare points of one colour. The nearest rate,
-# 3e-4, is worse than 0.001 by 0.11 to 0.14 nats per token. From seed to seed their losses move by only 0.04 and 0.06.
-# But rates that are closer together may change places, so do not compare runs with different seeds.
+# Within one seed all rates see the same batches in the same order, so compare points of one colour. The second-best
+# rate, 3e-4, is worse than 0.001 by 0.11 to 0.14 nats per token. From seed to seed their losses move by only 0.04 and
+# 0.06. With rates closer together the gap may be smaller than that, so always compare rates within one seed.
 #
-# Longer runs often prefer a lower rate. So before you train for thousands of steps, search again with runs of a useful
-# length. For models of some billion parameters, people begin the grid of full fine-tuning near 1e-5.
+# Longer runs often prefer a lower rate. So before a run of thousands of steps, search again with runs of a useful
+# length. For models of some billion parameters, people begin the grid near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When to stop
 #
-# In the search each run saw its text once. Now go six times through only 25 sentences, in batches of four (the last of
-# each pass has two). After each [epoch](glossary.md#epoch), that is, each pass over the text, `watch` scores the model
-# on twenty new validation passages. Eight of them decide which epoch is best, and its weights are copied, as the next
-# step changes them. The other twelve judge the decision, because on the eight that chose it an epoch looks better than
-# it is. **After which epoch does the loss on other text turn, and where does the training loss end?**
+# In the search each run saw its text once. Now go six times through only 25 sentences about Rust. They fill 14 rows, so
+# in batches of four a pass takes four steps. After each [epoch](glossary.md#epoch), or pass over the text, `watch`
+# scores the model on twenty new validation passages. Eight of them decide which epoch is best, and its weights are
+# copied, as the next step changes them. The other twelve judge it, because on the eight that chose it an epoch looks
+# too good. **After which epoch does the validation loss rise, and where does the training loss end?**
 
 # %%
 few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
@@ -215,7 +214,7 @@ deciding = [mean_loss(by_epoch[0][:8])]
 
 
 # %%
-def after_each_epoch(step):
+def after_each_epoch(step, model):
     if step % per_epoch == 0:
         by_epoch.append(score(model, watched))
         deciding.append(mean_loss(by_epoch[-1][:8]))
@@ -230,14 +229,14 @@ figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 left.plot(np.arange(1, len(repeated) + 1) / per_epoch, few_losses, color="0.6")
 right.plot(deciding, "o-")
 left.set(title="The training loss falls", xlabel="epoch", ylabel="nats per token")
-right.set(title="The validation loss turns", xlabel="epoch")
+right.set(title="The validation loss rises after epoch 1", xlabel="epoch")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss falls to 0.3, and the validation loss turns after the first epoch. How much does the choice matter?
-# All models are scored on the same passages, so `difference` subtracts the losses passage by passage, and what makes a
-# passage hard for both models cancels out. Then it resamples the passages, as the bootstrap of lesson 3 does.
-# `continued` shows what the model of epoch 6 writes after the first words of a training sentence.
+# The training loss averages 0.3 in the last epoch, and the validation loss rises after the first. (It hardly moves at
+# the end, as the rate is near zero by then.) How much does the choice matter? As all are scored on the same passages,
+# `difference` subtracts the losses passage by passage, and what is hard for both cancels out. Then it resamples the
+# passages, as the bootstrap of lesson 3 does. `continued` shows what a model writes after a prompt.
 
 
 # %%
@@ -260,7 +259,7 @@ def continued(model, prompt, tokens):
 stop, best_score = int(np.argmin(deciding)), score(kept, watched[8:])
 judged = [difference(scored[8:], best_score) for scored in by_epoch]
 print(f"epoch {stop} is kept; on the judging passages the others are worse by")
-for epoch in set(range(7)) - {stop}:
+for epoch in sorted(set(range(7)) - {stop}):
     print("epoch {}: {:+.2f} ({:+.2f} to {:+.2f})".format(epoch, *judged[epoch]))
 sentence = tl.load_corpus("facts").train[0]
 print(f"training text: {sentence!r}")
@@ -271,23 +270,23 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model of epoch 1 beats the last one by 0.54 nats per token (0.48 to 0.61), and the untouched one by 0.10 (0.07 to
-# 0.13). So these 25 sentences helped a little, but only at first reading. From the second epoch on the model lowers its
-# training loss by storing these particular sentences, one of which it recites word by word, and it predicts other text
-# worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
+# 0.13). So these 25 sentences helped a little, but only on the first pass. From the second epoch on the model lowers
+# its training loss by storing these particular sentences, one of which it recites word for word, and it predicts new
+# text worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Now use the rate and the rule for stopping on more text: 60 passages, at most three times. At work you leave such a
-# run to `Trainer`, which is your loop with evaluation, checkpoints and several devices around it. A *checkpoint* is a
-# folder on disk with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new
-# best loss, which is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the
-# best checkpoint. As a checkpoint also holds AdamW's two averages, it is three times as large as the model, so
-# `save_total_limit=1` deletes all but the best one.
+# Now use the rate and the rule for stopping on 60 passages, at most three times. At work you leave this to `Trainer`, a
+# loop like yours with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder on disk with
+# the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is
+# called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint. As a
+# checkpoint also holds AdamW's two averages, it is three times as large as the model. So we set `save_total_limit=1`,
+# which keeps the best and the newest during the run, and only the best at its end.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. (A share as `warmup_steps` needs version 5 of transformers.) The eight deciding passages are
-# packed into blocks here, so their loss is not quite the same number. **After which epoch will it stop?**
+# So we set all four. (A share as `warmup_steps` needs version 5 of transformers.) The deciding passages are packed into
+# blocks, so their loss differs a little. **After which epoch will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -300,7 +299,7 @@ trainer = Trainer(
         lr_scheduler_type="cosine", weight_decay=0.01,
         eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
         save_total_limit=1, eval_on_start=True, logging_first_step=True,
-        use_cpu=True, report_to="none", disable_tqdm=True,
+        use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="epoch",
     ),
     train_dataset=[{"input_ids": row, "labels": row} for row in many],
     eval_dataset=[{"input_ids": row, "labels": row} for row in eight],
@@ -310,23 +309,24 @@ trainer = Trainer(
 trainer.remove_callback(PrinterCallback)  # which would print every record
 trainer.train()
 log = pd.DataFrame(trainer.state.log_history[:-1])  # the last entry sums up the run
-log[["epoch", "loss", "eval_loss"]].round(1).astype(object).fillna("")
+log.round(2).groupby("epoch")[["loss", "eval_loss"]].first().astype(object).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It stopped after epoch 2 and went back to epoch 1. (Leave out `use_cpu=True` if you have a GPU. Texts of different
-# lengths need padding and a collator, as in [lesson 11](11_your_data.ipynb).)
+# It stopped after epoch 2 and went back to epoch 1. That is the middle of a schedule: step 34 of 102, at 86% of the
+# highest rate. In a run planned for one epoch the rate would fall to zero. (With a GPU, leave out `use_cpu=True`. For
+# texts of different lengths see [lesson 11](11_your_data.ipynb).)
 #
 # Before you believe a run, compare the loss of its first batch, 4.9, with that of epoch 0, 5.3. Both come from
-# untouched weights, so on text of the same kind they differ by less than a nat, unless one is computed wrongly. In a
-# report that [lesson 16](16_autopsy.ipynb) examines, they differ by about eight.
+# untouched weights and average several passages of the same kind, so a gap of a nat or more would point to an error. In
+# a report that [lesson 16](16_autopsy.ipynb) examines, they differ by about eight.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save it, load it, score it once
 #
-# Write the model and its tokenizer into a folder, and load the model from there as anybody else would. Then measure two
-# things. Rust *test* text, which no decision has seen, shows what was gained. Python's language reference, which
-# resembles the pretraining text, shows what was lost. **No training text was about Python. Will the model get better at
-# it, get worse, or stay as it is?**
+# Write the model and its tokenizer into a folder, and load the model as anybody else would. Then measure two things.
+# Rust *test* text, which no decision has seen, shows what was gained. Python's language reference, which resembles the
+# pretraining text, shows what was lost. **No training text was about Python. Will the model get better or worse at it,
+# or neither?**
 
 # %% tags=["nbval-ignore-output"]
 folder = mkdtemp()
@@ -346,16 +346,16 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The perplexity on Rust is half of what it was. But the model is worse at what it could do before, and neither interval
-# contains zero. A likely reason is that both abilities are stored in the same parameters. The gradient says what would
-# lower the loss on a batch of Rust, and nothing in it protects the older text. This is [*catastrophic
-# forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al. below). The intervals
-# cover the choice of passages, but not the seed, as this is one run.
+# contains zero. A likely reason is that both abilities are stored in the same parameters. The gradient lowers the loss
+# on Rust, and nothing in it protects the older text. This is [*catastrophic
+# forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al.). The intervals cover the
+# choice of passages, but not the seed, as this is one run.
 #
-# The test text has now been used. If you changed the rate and scored again, you would be choosing by it, and it would
-# have become validation text. But other runs show that the rate decides how much is forgotten, too. In the record that
-# lesson 5 reads, half of the best rate cost 12% of perplexity on Rust, but left Python at 44 instead of 53.
+# The test text has now been used. If you changed the rate and scored again, it would have become validation text. But
+# the rate decides how much is forgotten, too. A longer recorded search, which lesson 5 reads, scores Python as lesson 3
+# did: 39 before training, 53 at the best rate, 44 at half of it. But then perplexity on Rust ends 12% higher.
 #
-# What does a perplexity of 67 look like? Let both models continue the test text at four places that show a difference.
+# What does a perplexity of 67 look like? Both continue test text at four places, picked as only yours begins right.
 
 # %% tags=["nbval-ignore-output"]
 places = {3: "As of R", 1: "by `Fn(&str) -", 13: "for `&V", 18: "`let name = &"}
@@ -367,15 +367,15 @@ for number, place in places.items():
 pd.DataFrame(rows, columns=["test text", "untouched", "tuned", "how it goes on"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model goes on about Python, of which Raymond Hettinger is a developer. Yours, loaded from disk, writes
-# the notation of Rust: from 60 passages, four million parameters learn how Rust looks, and not what is true of it.
+# The untouched model continues as its pretraining text would: Raymond Hettinger is a Python developer, and `varlena` a
+# type of PostgreSQL. Yours writes the notation of Rust: 60 passages teach it how Rust looks, not what is true of it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Search the learning rate on a log grid with validation text, beyond the border if need be. Touch test text once.
 # - Full fine-tuning learns the new text and forgets some of the old, as both share the parameters. Measure both.
-# - When text is repeated, the validation loss turns while the training loss falls. Keep the best weights, in your own
+# - When text is repeated, the validation loss rises while the training loss falls. Keep the best weights, in your own
 #   loop or with `Trainer`, and judge them by paired differences on text that did not choose them.
 #
 # ## Further reading
@@ -396,11 +396,11 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?
+# **Quiz.** After 20 epochs on 25 sentences the training loss is 0.1. What do you know about unseen text?
 #
 # - **a** The model now predicts all text better.
-# - **b** Nothing, until other text is scored.
-# - **c** The model is ruined for other text.
+# - **b** Nothing, until unseen text is scored.
+# - **c** The model is ruined for unseen text.
 
 # %%
 course.quiz("quiz04")
@@ -408,13 +408,13 @@ course.quiz("quiz04")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 4.1.** A search that extends itself. `losses` maps each learning rate that was tried to its mean validation
 # loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best
-# rate has a worse one on both sides, else with the one rate to try next, `factor` times beyond the border.
+# rate has a worse one on both sides, else with the one rate to try next, `ratio` times beyond the border.
 
 # %%
 import math
 
 
-def next_rates(losses, factor=3.0):
+def next_rates(losses, ratio=3.0):
     """The rates to try next: none, or one."""
     # your code here
 

@@ -7,22 +7,22 @@ import course
 # %% [markdown]
 # A search that extends itself. `losses` maps each learning rate that was tried to its mean validation loss, which is
 # `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best rate has a worse
-# one on both sides, else with the one rate to try next, `factor` times beyond the border.
+# one on both sides, else with the one rate to try next, `ratio` times beyond the border.
 
 
 # %%
 import math
 
 
-def next_rates(losses, factor=3.0):
+def next_rates(losses, ratio=3.0):
     """The rates to try next: none, or one."""
     ### BEGIN SOLUTION
     finite = {rate: loss for rate, loss in losses.items() if not math.isnan(loss)}
     best = min(finite, key=finite.get)
     if best == max(losses):
-        return [best * factor]
+        return [best * ratio]
     if best == min(losses):
-        return [best / factor]
+        return [best / ratio]
     return []
     ### END SOLUTION
 

@@ -59,14 +59,14 @@ next_rates = function_exercise(
 
 QUIZ = Quiz(
     "quiz04",
-    "After 20 epochs on 25 sentences the training loss is 0.1. What do you know about other text?",
+    "After 20 epochs on 25 sentences the training loss is 0.1. What do you know about unseen text?",
     {
         "a": "The model now predicts all text better.",
-        "b": "Nothing, until other text is scored.",
-        "c": "The model is ruined for other text.",
+        "b": "Nothing, until unseen text is scored.",
+        "c": "The model is ruined for unseen text.",
     },
     {
-        "a": "no: it has learned those sentences by heart. In this lesson the validation loss turned meanwhile.",
+        "a": "no: it has learned those sentences by heart. In this lesson the validation loss rose meanwhile.",
         "b": "yes: the training loss says something about the training text only.",
         "c": "it may be, and here it became worse. But this number does not show it, and the validation loss does.",
     },
