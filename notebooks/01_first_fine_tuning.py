@@ -3,25 +3,21 @@
 #
 # *Can I adapt a language model on this machine, and did its weights load?*
 #
-# A language model that has read a lot can learn a new job from about a hundred examples. In this lesson you give a
-# small model such a job, train it for half a minute with transformers and peft, and let it answer questions that it has
-# never seen. Then you meet a fault that raises no error.
+# A language model that has read a lot can learn a new job from about a hundred examples. You give a small model such a
+# job, train it for half a minute, and let it answer new questions. Then you meet a fault that raises no error.
 #
 # **You will be able to**
 #
-# - adapt a language model in about twenty lines, judge it on new questions beside simpler methods, and save it;
+# - adapt a language model with two short functions, judge it on new questions beside simpler methods, and save it;
 # - say on which device you train, and show that it computes;
 # - check in three ways that a model's weights were really loaded.
 #
-# **You need** some Python, and a rough idea of what a neural network is. New words are explained where they first
-# appear, and again in the [glossary](glossary.md).
-#
-# About 34 minutes.
+# **You need** Python, a little torch and pandas, and a rough idea of what a neural network is. New words are explained
+# here and in the [glossary](glossary.md). About 34 minutes.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first cell picks the [device](glossary.md#device) that stores numbers and computes with them: the CPU, or a GPU
-# with a memory of its own. A GPU can be listed and still fail, for example if PyTorch was built for other cards. So the
-# cell multiplies two matrices on it.
+# The first cell picks the [device](glossary.md#device) that stores numbers and computes with them: the CPU, or a GPU. A
+# GPU can be listed and still fail, so the cell multiplies two matrices on it.
 
 # %% tags=["nbval-ignore-output"]
 import tempfile
@@ -32,6 +28,7 @@ import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
+from scipy.stats import binomtest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -52,8 +49,7 @@ print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 # ## The job: three desks
 #
 # A help centre has a desk for Rust, one for Python, and one for everything else. The model has to name the desk for
-# each question. We have 65 questions for each desk: 40 to learn from, and 25 that are *held out*, so the model never
-# sees them in training.
+# each question. We have 65 for each desk: 40 to learn from, and 25 *held out*, which it never sees in training.
 
 # %%
 rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
@@ -69,8 +65,8 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before: what the model writes
 #
-# We take a model that was trained on other text and go on training it with ours. The first training is called
-# [pretraining](glossary.md#pretraining) and the second [fine-tuning](glossary.md#fine-tuning).
+# We take a model that was trained on other text ([pretraining](glossary.md#pretraining)) and go on training it with
+# ours ([fine-tuning](glossary.md#fine-tuning)).
 #
 # Our model has four million [parameters](glossary.md#parameter), or *weights*, which are the numbers that training
 # adjusts. It was pretrained on documentation of Python, PostgreSQL and SQLite, and has never read about Rust.
@@ -85,17 +81,18 @@ tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
 print({tokenizer.decode([token]): token for token in tokens})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model does not read letters. Its [tokenizer](glossary.md#tokenizer) cuts a text into [tokens](glossary.md#token),
-# which are frequent words or pieces of rarer ones, and replaces each by its number in the
-# [vocabulary](glossary.md#vocabulary), the list of the 4,096 tokens that this model knows.
+# The [tokenizer](glossary.md#tokenizer) cuts a text into [tokens](glossary.md#token), which are frequent words or
+# pieces of rarer ones, and replaces each by its number in the [vocabulary](glossary.md#vocabulary), the list of the
+# 4,096 tokens that this model knows.
 #
 # The model gives each token of the vocabulary a probability to be the next. So all it can do is continue a text, and we
-# ask our question by beginning a sentence that the answer completes. `generate` appends the likeliest token, again and
-# again.
+# ask our question by beginning a sentence that the answer completes. With `do_sample=False`, `generate` appends the
+# likeliest token, again and again.
 #
-# Several texts that are processed together are called a [batch](glossary.md#batch). `padding=True` pads the shorter
-# ones (adds tokens that are ignored) up to the length of the longest. We pad on the *left*, so that every text ends
-# where the answer begins. Three new tokens suffice: the longest name is two tokens, and a third ends the text.
+# Texts that are processed together are a [batch](glossary.md#batch). `padding=True` brings the shorter ones to the
+# length of the longest: it adds tokens that `attention_mask` marks with 0, so the model ignores them. We pad on the
+# *left*, so that every text ends where the answer begins. Three new tokens suffice: the longest name is two tokens, and
+# a third ends the text.
 
 
 # %%
@@ -113,7 +110,6 @@ def continuations(model, texts, length=3):
 
 
 def answers(model):
-    """What the model writes after each held-out question."""
     written = continuations(model, held_out.question.map(sentence))
     return pd.Series(written, index=held_out.index)
 
@@ -123,11 +119,9 @@ for text in continuations(model, shown.map(sentence), length=12):
     print("… This is a question about", text)
 print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The model continues in fluent English about programming. It gets no question right, because nothing told it that the
-# answer is one of three names.
-
 # %% [markdown] slideshow={"slide_type": "slide"}
+# The model continues in fluent English about programming, but nothing told it that the answer is one of three names.
+#
 # ## The loss: how surprised is the model?
 #
 # Training needs a number that says how far the model is from the right answer. It has to change smoothly when a
@@ -140,10 +134,9 @@ print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 # left out. We leave out the question, because the model should learn to answer and not to ask. The end-of-text token
 # stays, or the model would never learn to stop.
 #
-# As the texts are padded on the left, the answer is the last tokens of each row. Their number has to be counted: for
-# this tokenizer ` Python` is one token, but ` Rust` is two. (`add_special_tokens=False` matters for tokenizers that put
-# a token before each text.) In the output, the padding is the end-of-text token, too, but only the one that ends the
-# answer is a label.
+# As the texts are padded on the left, the answer is the last tokens of each row. We count them: for this tokenizer
+# ` Python` is one token, but ` Rust` is two. (`add_special_tokens=False` matters for tokenizers that put a token before
+# each text.) The first row of the output is padding, the same token as in the last row, but only the last is a label.
 
 
 # %%
@@ -153,9 +146,9 @@ def encode(questions, desks):
     texts = [sentence(q) + end for q, end in zip(questions, ends, strict=True)]
     batch = tokenizer(texts, return_tensors="pt", padding=True)
     batch["labels"] = torch.full_like(batch.input_ids, -100)
-    ends = tokenizer(ends, add_special_tokens=False)["input_ids"]
     for row, end in enumerate(ends):
-        batch["labels"][row, -len(end) :] = torch.tensor(end)
+        length = len(tokenizer(end, add_special_tokens=False)["input_ids"])
+        batch["labels"][row, -length:] = batch["input_ids"][row, -length:]
     return batch.to(device)
 
 
@@ -168,18 +161,19 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 #
 # Training repeats one [step](glossary.md#step), here with a batch of four questions. The model computes the loss of the
 # right answers. `backward` computes the [gradient](glossary.md#gradient), which says for each parameter how the loss
-# changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer) moves each parameter a little,
-# so that the loss falls.
+# changes if that parameter grows a little. Then the [optimizer](glossary.md#optimizer), here AdamW, moves each
+# parameter a little, so that the loss falls.
 #
 # The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
 # process them, and the [head](glossary.md#head) scores every token of the vocabulary. We leave its parameters *frozen*,
 # as they are. Beside each *linear layer* of the blocks, which multiplies by a matrix, [LoRA](glossary.md#lora) adds two
-# small matrices and trains only these. Together they are called the *adapter*, which you build yourself in [lesson
-# 5](05_lora.ipynb). Until then, two settings are enough: `r` says how thin the two matrices are, and so how many
-# parameters are trained, and `lora_alpha` scales what they add.
+# small matrices and trains only these. Together they are called the *adapter*. Here peft adds it, and in [lesson
+# 5](05_lora.ipynb) you build it yourself. `r` says how thin its matrices are, and so how many parameters are trained,
+# and `lora_alpha` scales what they add.
 #
 # The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
-# the last steps do not undo each other's work.
+# the last steps do not undo each other's work. We tried five rates on 30 training questions that we kept aside, and
+# 5e-3 had the most right. The held-out questions stay out of such choices.
 
 
 # %%
@@ -189,11 +183,10 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     lora = LoraConfig(
         r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"
     )
-    model = get_peft_model(model, lora).train()  # in place: to repeat, load it anew
+    model = get_peft_model(model, lora).train()  # changes `model` itself
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = range(0, len(training), batch_size)
-    steps = epochs * len(starts)
-    schedule = LinearLR(optimizer, start_factor=1, end_factor=0.05, total_iters=steps)
+    schedule = LinearLR(optimizer, 1, end_factor=0.05, total_iters=epochs * len(starts))
     losses = []
     for _ in range(epochs):  # an epoch is one pass through all texts
         for start in starts:
@@ -212,7 +205,8 @@ adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `backward` starts at the loss and goes back through the frozen parts to the first adapter, which is called
-# [backpropagation](glossary.md#backpropagation). The head shares the embedding's matrix.
+# [backpropagation](glossary.md#backpropagation). In the picture, `norm` rescales the numbers before the head, which has
+# no count because it shares the embedding's matrix.
 
 # %%
 course.network_strip(tl.describe(adapted, "LoRA"))
@@ -220,18 +214,15 @@ course.network_strip(tl.describe(adapted, "LoRA"))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## After: a model that does the job
 #
-# **How many of the 75 held-out questions does it get right now, if it may write what it wants?**
-
-# %%
-now = answers(adapted)
-right = now == held_out.desk
-shares = right.groupby(held_out.desk).mean()
-course.claim("It gets most unseen questions of each desk right", shares.min() > 0.5)
+# **How many of the 75 held-out questions does it get right now?**
 
 # %% tags=["nbval-ignore-output"]
-print(f"right: {right.sum()} of {len(held_out)}, and wrong:")
+now = answers(adapted)
+right = now == held_out.desk
+each = right.groupby(held_out.desk).sum().to_dict()
+print(f"right: {right.sum()} of 75, {each}; and wrong (right desk → answer):")
 for number, question in held_out.question[~right].items():
-    print(f"{now[number]:6} | {question}")
+    print(f"{held_out.desk[number]:6} → {now[number]:6} | {question}")
 mine = [
     "What does `import os` do?",
     "How long do I boil an egg?",
@@ -242,20 +233,18 @@ for question, desk in zip(mine, named, strict=True):
     print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# This model is yours, so write your own questions into `mine` and run the cell again. Look at the mistakes, too. In our
-# run three questions about Python that show code but not the word Python went to Rust, and the one about the borrow
-# checker, which shows no code, went to `other`. The model seems to go by such signs, so always try questions that do
-# not resemble your examples.
+# Write your own questions into `mine` and run the cell again. In our run three of the seven Python questions that show
+# code but not the word Python went to Rust. So the word helps, but the model uses more, as it recognised `import os`.
+# The one about the borrow checker went to `other`, so try some that do not resemble your examples.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is that good?
 #
-# Zero is easy to beat, so we ask how far one gets without a language model. Most Python questions contain the word, and
-# most Rust questions contain code in backticks, which makes two `if`s. A stronger method counts how often each string
-# of one to four characters occurs in a question, and fits a weight for each string and desk. **Which of the three will
-# win?**
+# How far does one get without a language model? Most Python questions contain the word, and most Rust questions contain
+# code in backticks, which makes two `if`s. A stronger method counts how often each string of one to four characters
+# occurs in a question, and fits a weight for each string and desk. **Which of the three will win?**
 
-# %%
+# %% tags=["nbval-ignore-output"]
 by_rule = [
     "Python" if "Python" in question else "Rust" if "`" in question else "other"
     for question in held_out.question
@@ -263,60 +252,71 @@ by_rule = [
 counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
 counting = make_pipeline(counter, LogisticRegression())
 counting.fit(training.question, training.desk)
-print(f"two `if`s: {(by_rule == held_out.desk).sum()} right")
-print(f"counting: {(counting.predict(held_out.question) == held_out.desk).sum()} right")
+counted = counting.predict(held_out.question)
+for method, given in {"two `if`s": by_rule, "counting": counted, "model": now}.items():
+    number = (given == held_out.desk).sum()
+    low, high = binomtest(number, 75).proportion_ci(method="wilson")
+    print(f"{method:9} {number} right, 95% interval {low:.0%} to {high:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Counting wins with 72. The model's 69 lie between it and the `if`s, and differences this small may be chance. A job
-# with such plain signs hardly needs pretraining ([lesson 13](13_classification.ipynb) measures what it is worth). If
-# yours is to name one of a few classes, try counting first.
-#
-# But nothing in the twenty lines says that there are three desks, or that an answer is a name. With other answers, they
-# teach a model to *write*, which counting cannot do. In [lesson 12](12_a_real_task.ipynb) a model fills in a form for
-# each report of a problem.
+# Counting has 72, and the model's 69 lie between it and the `if`s. But 75 questions are few: each
+# [interval](glossary.md#confidence-interval) has the shares of all such questions that fit these 75, and the three
+# overlap. On 5 of 20 random splits the `if`s even beat counting. A job with such plain signs hardly needs pretraining
+# ([lesson 13](13_classification.ipynb)). If yours is to name one of a few classes, try counting first. But the twenty
+# lines do not know that there are three desks. With other answers they teach a model to *write*, which counting cannot
+# do. In [lesson 12](12_a_real_task.ipynb) a model fills in forms.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
 #
-# `save_pretrained` writes the adapter and nothing else, here less than 1 MB. Whoever has the base model loads it with
-# the adapter beside it.
+# Of the weights, `save_pretrained` writes only the adapter, less than 1 MB. To use it later, load the base model and
+# put the adapter on top.
 
 # %%
-with tempfile.TemporaryDirectory() as out:
-    adapted.save_pretrained(out)
-    base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
-    loaded = PeftModel.from_pretrained(base, out)
-again = continuations(loaded, map(sentence, mine))
+out = Path("my-adapter")  # a folder beside this notebook
+adapted.save_pretrained(out)
+tokenizer.save_pretrained(out)
+base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
+again = continuations(PeftModel.from_pretrained(base, out), map(sentence, mine))
 course.claim("Loaded again, it answers your questions as before", again == named)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The same code adapts larger models. SmolLM2-135M-Instruct, which has 33 times as many parameters, gets 73 of the 75
-# right with `rate=1e-3`. [Lesson 12](12_a_real_task.ipynb) says how to fetch it. Then put its path into `folder`.
+# For your own job, put your texts (`question`) and answers (`desk`) into `training`, change `sentence` and `length`,
+# and call `adapt` with a freshly loaded model. SmolLM2-135M-Instruct, which has 33 times as many parameters, gets 73
+# right with the same code and `rate=1e-3`, in three minutes on one core. Fetch it as [lesson 12](12_a_real_task.ipynb)
+# says, and set `folder` to `tl.fetched_folder("smollm2-135m-instruct")`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
 #
-# To load a model, a program builds one with random weights and then overwrites them with those of the file. If the
-# second step fails, the model still has the right shape and number of parameters.
+# `from_pretrained` builds the model without numbers, fills in those that it finds in the file by their names, and fills
+# the rest with random numbers. So even if no name fits, the model has the right shape and number of parameters.
 #
-# Weights are often lost because their names have changed. `torch.compile`, which makes a model faster, puts
-# `_orig_mod.` in front of each name, and if you save the compiled model's `state_dict()`, these names end up in the
-# file. We make such a file. **What will `from_pretrained` do with it: stop with an error, or return a model?**
+# `torch.compile`, which makes a model faster, puts `_orig_mod.` in front of each name, and if you save the compiled
+# model's `state_dict()`, these names end up in the file, as here. **What will `from_pretrained` do with it: stop with
+# an error, or return a model?**
+
 
 # %%
+def load_from(tensors):
+    """The model from a file of these tensors, and the loading report."""
+    with tempfile.TemporaryDirectory() as place:
+        model.config.save_pretrained(place)
+        save_file(tensors, Path(place) / "model.safetensors", {"format": "pt"})
+        return AutoModelForCausalLM.from_pretrained(
+            place, dtype=torch.float32, output_loading_info=True
+        )
+
+
 saved = load_file(folder / "model.safetensors")
-with tempfile.TemporaryDirectory() as compiled:
-    model.config.save_pretrained(compiled)
-    renamed = {f"_orig_mod.{name}": tensor for name, tensor in saved.items()}
-    save_file(renamed, Path(compiled) / "model.safetensors", {"format": "pt"})
-    broken, loading = AutoModelForCausalLM.from_pretrained(
-        compiled, dtype=torch.float32, output_loading_info=True
-    )
+renamed = {f"_orig_mod.{name}": tensor for name, tensor in saved.items()}
+broken, report = load_from(renamed)
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model with random weights, because people often want only a part: a classifier keeps the blocks and gets
-# a new head. The warning is easily lost in a long log (and `tl.setup` hides it here). Three checks find the fault:
+# It returns a model and only prints a warning, easily lost in a long log (`tl.setup` hides it here). Missing weights
+# are often intended: a classifier loads the blocks and gets a new head. Three checks find the fault, and the cure is to
+# take the prefix off each name:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
 # 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. It stores numbers of 16 bits
@@ -324,20 +324,20 @@ print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 # 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
-missing = loading["missing_keys"]  # the file lacks the head: it is the embedding
-print(f"1. {len(missing)} names are missing, for example {sorted(missing)[-1]}")
-intact = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
-same = {"intact": 0, "broken": 0}
-for name, tensor in saved.items():
-    same["intact"] += tensor.float().equal(intact.get_parameter(name))
-    same["broken"] += tensor.float().equal(broken.get_parameter(name))
-print(f"2. of {len(saved)} tensors these are as in the file: {same}")
-written = continuations(broken.to(device), shown.map(sentence), length=8)[0]
-print(f"3. This is a question about {written}")
+cured = {name.removeprefix("_orig_mod."): tensor for name, tensor in renamed.items()}
+tries = {"broken": (broken, report), "repaired": load_from(cured)}
+for title, (tried, report) in tries.items():
+    missing, unexpected = report["missing_keys"], sorted(report["unexpected_keys"])
+    print(f"{title}: 1. {len(missing)} names missing, unexpected: {unexpected[-1:]}")
+    same = [tensor.float().equal(tried.get_parameter(n)) for n, tensor in saved.items()]
+    print(f"   2. {sum(same)} of {len(saved)} tensors are as in the file")
+    print("   3. … about", continuations(tried.to(device), shown.map(sentence), 8)[0])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch, so its
-# learning rate shrinks within 30 steps and not 60.
+# There are 99 names for 98 tensors, as head and embedding share one. To prevent the fault, save the original `model`,
+# not what `torch.compile` returned.
+#
+# **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch.
 
 # %%
 broken, broken_losses = adapt(broken, epochs=1)
@@ -349,23 +349,20 @@ axes.set_title("Both models train and both losses fall, but only one learns the 
 axes.legend()
 plt.show()
 
-# %%
-fall = broken_losses[0] - broken_losses[-1]
-few = (answers(broken) == held_out.desk).sum() < 10
-course.claim("Its loss falls, but fewer than 10 are right", fall > 0.5 and few)
+# %% tags=["nbval-ignore-output"]
+print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall, so you have to know which loss to expect. Both models begin above 8 nats: the broken one knows
-# nothing, and the good one has never seen a desk named in this place. But after five steps the good model is below 1,
-# and the broken one is still near 7.5. LoRA trains neither the embedding nor the head, and a random head can hardly
-# prefer one token to the rest. It happened in a published report, too ([lesson 16](16_autopsy.ipynb)).
+# Both losses fall, so you have to know which loss to expect. Both begin above 8 nats, as the good model has never seen
+# a desk named in this place. But after five steps it is below 1, and the broken one is still at 7.4. LoRA trains
+# neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss stays high.
+# [Lesson 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - 120 examples and twenty lines adapt a pretrained model: `LoraConfig`, `get_peft_model`, labels with -100 outside the
-#   answer, and a loop.
-# - Judge it on new questions, and beside the simplest method that you can think of.
+# - 120 examples and two short functions adapt a pretrained model: one makes the labels, one adds LoRA and trains it.
+# - Judge it on new questions, and beside the simplest method that you know.
 # - A model whose weights were not loaded trains without an error. Read the loading report, compare with the file, or
 #   let it write.
 #
@@ -377,12 +374,13 @@ course.claim("Its loss falls, but fewer than 10 are right", fall > 0.5 and few)
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex01_1", 1)` gives the
-# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
+# answer is not right yet, why. If you are stuck, its card has hints to unfold. After *Restart Kernel* run the next cell
+# first.
 
 # %%
+import torch
+
 import course
-import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** You adapt a pretrained model with LoRA. In 200 steps its loss falls from 8.6 to 7.2. What do you do first?

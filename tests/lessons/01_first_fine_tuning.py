@@ -1,16 +1,26 @@
 import math
 import shutil
 
+import pytest
+
 assert len(training) == 120 and not set(training.question) & set(held_out.question)
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
 # The three methods: the model lies between the others (69 here; rounding may move an answer or two).
-counted = (counting.predict(held_out.question) == held_out.desk).sum()
-assert (by_rule == held_out.desk).sum() == 66 < right.sum() < counted == 72
+assert (by_rule == held_out.desk).sum() == 66 < right.sum() < (counted == held_out.desk).sum() == 72
 assert abs(right.sum() - 69) <= 2 and set(now) == {"Python", "Rust", "other"}
 sent = now[~right & held_out.desk.eq("Python")]  # in our run three, all with code and without the word
 assert sent.eq("Rust").sum() in (2, 3, 4) and not held_out.question[sent.index].str.contains("Python").any()
-assert held_out.question[sent.index].str.contains("`").all() and named[-1] == "other"
+assert held_out.question[sent.index].str.contains("`").all() and named == ["Python", "other", "other"]
+assert sum("`" in q and "Python" not in q for q in held_out.question[held_out.desk == "Python"]) == 7
+beaten = 0
+for seed in range(20):
+    drawn = questions.groupby("desk").sample(65, random_state=seed).groupby("desk")
+    known, new = drawn.head(40), drawn.tail(25)  # as on the page
+    guessed = new.question.map(lambda q: "Python" if "Python" in q else "Rust" if "`" in q else "other")
+    fitted = make_pipeline(counter, LogisticRegression()).fit(known.question, known.desk)
+    beaten += (guessed == new.desk).sum() > (fitted.predict(new.question) == new.desk).sum()
+assert beaten == 5  # scikit-learn alone, so the same everywhere
 
 # How answers are made: they end the rows, and are what is counted.
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
@@ -24,9 +34,12 @@ trained = sum(weights.numel() for weights in adapted.parameters() if weights.req
 assert len(losses) == 2 * len(broken_losses) == 60
 assert 4 * trained < 1e6  # the bytes of the adapter's file
 assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(losses[25:30])
-assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.5) < 0.4
+assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.4) < 0.2
 assert [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
-assert right.groupby(held_out.desk).sum().min() >= 18  # 22 here: no desk gets all; the claim asks for 13
+assert right.groupby(held_out.desk).sum().min() >= 18  # 22 here: no desk gets all
+assert (answers(broken) == held_out.desk).sum() < 10
+with torch.no_grad():  # a random head prefers no token, even after training
+    assert broken(**encode(["Why?"], ["Rust"])).logits.softmax(-1).max() < 0.015
 
 # The two `if`s: most questions of a desk have its sign.
 for desk, sign in (("Python", "Python"), ("Rust", "`")):
@@ -34,17 +47,14 @@ for desk, sign in (("Python", "Python"), ("Rust", "`")):
 
 record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
 assert set(record.question) == set(held_out.question) and len(record) == 75
-assert (record.after == record.desk).sum() == 73 == counted + 1
+assert (record.after == record.desk).sum() == 73
 assert 33 < 134_515_008 / sum(tensor.numel() for tensor in saved.values()) < 34  # SmolLM2 by this model
 
-assert same == {"intact": 98, "broken": 0} and len(saved) == 98 and set(missing) - set(saved) == {"lm_head.weight"}
+assert not missing and not unexpected and len(same) == sum(same) == len(saved) == 98  # repaired, and before it:
+missing, unexpected = tries["broken"][1]["missing_keys"], tries["broken"][1]["unexpected_keys"]
+assert set(missing) - set(saved) == {"lm_head.weight"} and len(missing) == 99 and set(unexpected) == set(renamed)
 assert {tensor.dtype for tensor in saved.values()} == {torch.float16}
-with tempfile.TemporaryDirectory() as compiled:
-    shutil.copytree(tl.BUNDLED, compiled, dirs_exist_ok=True)
-    save_file(renamed, Path(compiled) / "model.safetensors", {"format": "pt"})
-    try:
-        tl.load_model(compiled)
-        refused = False
-    except RuntimeError:
-        refused = True
-assert refused
+with tempfile.TemporaryDirectory() as place, pytest.raises(RuntimeError):
+    shutil.copytree(tl.BUNDLED, place, dirs_exist_ok=True)
+    save_file(renamed, Path(place) / "model.safetensors", {"format": "pt"})
+    tl.load_model(place)
