@@ -349,7 +349,7 @@ axes.set_title("Both models train and both losses fall, but only one learns the 
 axes.legend()
 plt.show()
 
-# %% tags=["nbval-ignore-output"]
+# %%
 print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
