@@ -173,7 +173,7 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 #
 # The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
 # the last steps do not undo each other's work. We tried five rates on 30 training questions that we kept aside, and
-# 5e-3 had the most right. The held-out questions stay out of such choices.
+# 5e-3 had the most right. Held-out questions stay out of this.
 
 
 # %%
@@ -233,9 +233,9 @@ for question, desk in zip(mine, named, strict=True):
     print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Write your own questions into `mine` and run the cell again. In our run three of the seven Python questions that show
-# code but not the word Python went to Rust. So the word helps, but the model uses more, as it recognised `import os`.
-# The one about the borrow checker went to `other`, so try some that do not resemble your examples.
+# Write your own questions into `mine` and run the cell again. In our run three of the seven Python questions with code
+# but without the word went to Rust. So the word helps, but the model uses more, as it recognised `import os`. The one
+# about the borrow checker went to `other`, so try some that do not resemble your examples.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is that good?
@@ -263,8 +263,8 @@ for method, given in {"two `if`s": by_rule, "counting": counted, "model": now}.i
 # [interval](glossary.md#confidence-interval) has the shares of all such questions that fit these 75, and the three
 # overlap. On 5 of 20 random splits the `if`s even beat counting. A job with such plain signs hardly needs pretraining
 # ([lesson 13](13_classification.ipynb)). If yours is to name one of a few classes, try counting first. But the twenty
-# lines do not know that there are three desks. With other answers they teach a model to *write*, which counting cannot
-# do. In [lesson 12](12_a_real_task.ipynb) a model fills in forms.
+# lines do not know that there are three desks. With other answers they teach a model to *write* ([lesson
+# 12](12_a_real_task.ipynb)), which counting cannot do.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
@@ -353,7 +353,7 @@ plt.show()
 print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall, so you have to know which loss to expect. Both begin above 8 nats, as the good model has never seen
+# Both losses fall, so you have to know which to expect. Both begin above 8 nats, as the good model has never seen
 # a desk named in this place. But after five steps it is below 1, and the broken one is still at 7.4. LoRA trains
 # neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss stays high.
 # [Lesson 16](16_autopsy.ipynb) has a published case.
@@ -362,7 +362,7 @@ print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 # ## Key ideas
 #
 # - 120 examples and two short functions adapt a pretrained model: one makes the labels, one adds LoRA and trains it.
-# - Judge it on new questions, and beside the simplest method that you know.
+# - Judge it on new questions, beside the simplest method that you know.
 # - A model whose weights were not loaded trains without an error. Read the loading report, compare with the file, or
 #   let it write.
 #
@@ -374,13 +374,12 @@ print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold. After *Restart Kernel* run the next cell
-# first.
+# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex01_1", 1)` gives the
+# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
 
 # %%
-import torch
-
 import course
+import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** You adapt a pretrained model with LoRA. In 200 steps its loss falls from 8.6 to 7.2. What do you do first?
