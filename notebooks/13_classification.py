@@ -351,7 +351,7 @@ _ = axes.set_title("With more labels the bag of words catches up")
 lead = (scores["mean"] - scores["bag of words"]).unstack()
 half = t.ppf(1 - 0.05 / 4 / 2, 9) * lead.std(axis=1) / np.sqrt(10)
 average = lead.mean(axis=1)
-course.claim("With more labels the bag of words catches up", average.is_monotonic_decreasing)
+course.claim("The lead shrinks with more labels", average.is_monotonic_decreasing)
 pd.DataFrame({"lead": average, "from": average - half, "to": average + half}).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
