@@ -137,7 +137,7 @@ def _within_except(step, rows):
 
 def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False, extra=1.5):
     """The audit of exercise 16.1; the options make it wrong, each as somebody does."""
-    everything, trained = report["parameters"], report["trained"]
+    everything, trained, gain = report["parameters"], report["trained"], report["bottom"] * (report["speedup"] - extra)
     loss, baseline = report["first_loss"], nats(report["baseline"])
     evaluation = apart(baseline - loss) > 1
     loading = nothing(loss, baseline) >= math.log(report["vocabulary"]) - 1
@@ -148,7 +148,7 @@ def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=
             "loading": loading and not (late and evaluation),
             "count": abs(sum(report["parts"]) - trained) > least,
             "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
-            "speed": report["speedup"] - extra > (part * 8 + 88) * everything / (part * 8 * everything + 88 * trained),
+            "speed": gain > (part * 8 + 88) * everything / (part * 8 * everything + 88 * trained),
         }.items()
         if holds
     }
@@ -240,7 +240,7 @@ WRONG = {
         (partial(audited, apart=float), "in either direction"),
         (partial(audited, seeds=0), "both have to be enough"),
         (partial(audited, part=0), "shrinks by less than what is trained"),
-        (partial(audited, extra=0), "less than 1.5 plus the ratio"),
+        (partial(audited, extra=0), "above 1.5 plus the ratio"),
         (partial(audited, least=1000), "one parameter is enough"),
         (partial(audited, nothing=max), "would be as bad in its first training step"),
         (partial(audited, late=True), "for symptom 2, 'loading' is missing"),

@@ -1,25 +1,25 @@
 assert scores["other text"].iloc[-1] > 3 * scores["other text"][0]  # it did overfit
 for text in ("seven blocks", "other text"):
-    assert (scores[f"{text}, shifted twice"] > 10 * scores[text]).all()
-single = [math.log(perplexity(new_model(), block)) for block in held_out.split(1)]
-assert round(max(single) - first_loss, 1) == 1.2 and len(single) == 16
+    twice = scores[f"{text}, shifted twice"]
+    assert (twice > 10 * scores[text]).all() and twice[1] < min(twice[0], twice[10] / 1.2)  # it falls at first
+assert held_out.numel() > held_out.shape[0] * 31 > 1000  # enough for check 4, also without each block's first token
 gaps = [math.log(scores[f"other text{how}"][0]) - first_loss for how in ("", ", shifted twice")]
-assert 0.2 < gaps[0] < 0.4 and 4.6 < gaps[1] < 5 and round(116_362_380 / 254_801) == 457
-assert scores["seven blocks"].iloc[-1] < 1.3
-assert scores["seven blocks, shifted twice"].iloc[-1] > 5 * scores["seven blocks, shifted twice"][0]
-assert scores["other text, shifted twice"].iloc[-1] > 1.2 * scores["other text, shifted twice"][0]
+assert 0.25 < gaps[0] < 0.4 and 4.65 < gaps[1] < 4.75
+assert scores["seven blocks"][10] < 1.3 and scores.iloc[10, 1] > 5 * scores.iloc[0, 1]
 
-assert size == 4096 < perplexity(built, held_out) < 1.1 * size and len(missing) == len(file)
+assert size == 4096 < perplexity(random, held_out) < 1.1 * size
+assert math.isclose(perplexity(built, held_out), good := perplexity(new_model(), held_out), rel_tol=1e-3) and good < 200
 assert 2 < perplexity(untrained, held_out) / size < 3.2  # a factor of e on average
 assert round(math.log(151_936) + 1, 1) == round(math.log(387_789), 1) == 12.9
 
-assert (sum(left.values()), done.num_parameters(), len(left)) == (272_270_208, 630_167_424, 3)
-assert not any("layers" in name for name in left)
+left = {name: p.numel() for name, p in done.named_parameters() if p.requires_grad}
+assert (sum(left.values()), done.num_parameters(), len(left)) == (272_270_208, 630_167_424, 3)  # no layer's
 upper = [p.numel() for name, p in done.named_parameters() if "layers.22" in name or "layers.23" in name]
 assert len(upper) + 2 == 26 and sum(upper) + 896 + done.lm_head.weight.numel() == 165_960_320
 first, last = [191_609, 329_432, 646_471, 896_122], [64_249, 104_839, 206_584, 303_045]
 assert {round(a / b) for a, b in zip(first, last, strict=True)} == {3}
-assert (first, last) == (sorted(first), sorted(last))
+assert (first, last) == (sorted(first), sorted(last)) and 2.25 < first[3] / 387_789 < 2.35
+assert round(pd.Series(first).map(math.log).std(), 2) == 0.69
 
 tokens = record.groupby("document").tokens.first()
 assert round(tokens.mean()) == 137 and len(tokens) == 40 and tokens.mean() > 4 * 32
@@ -57,14 +57,14 @@ with Traffic() as seen:
 assert round(seen.moved / 1e6) == 12
 last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
 assert last + 45 * 896 == 29_865_088 and round(254.28 / 17.72, 1) == 14.3
-assert [round(x, 1) for x in limits.reported] == [14.3, 10.3, 6.5, 1]
-assert round(traffic["freeze lower layers"] / 288e9, 2) == 0.11 and round(115.89 / 140, 2) == 0.83
+assert limits.log.round(1).tolist() == [14.3, 10.3, 6.5, 1] and limits.both.round(1).tolist() == [9.0, 6.7, 6.4, 2]
+assert round(traffic["freeze lower layers"] / 288e9, 2) == 0.12 and round(115.89 / 140, 2) == 0.83
 assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
 assert round(math.log(254_801), 1) == 12.4
 assert 7.7 < math.log(254_801) - 4.6157 < 7.9 and (5 * 4.6157 - math.log(254_801)) / 4 < 2.7 < 3.0
-assert limits.loc["full"].round(1).tolist() == [1.5, 7.2, 8.7, 14.3]
+assert limits.loc["full"].round(1).tolist() == [1.5, 7.5, 9.0, 14.3]
 
-assert round(own["sound"]["first_loss"], 1) == 4.6 and 9.3 < math.log(own["shifted twice"]["baseline"]) < 9.5
+assert round(own["sound"]["first_loss"], 1) == 4.6 and 9.3 < math.log(own["shifted twice"]["baseline"]) < 9.4
 assert min(own["never loaded"]["first_loss"], math.log(own["never loaded"]["baseline"])) > math.log(size) - 0.2
-assert own["sound"]["trained"] == 2_411_712 and own["frozen by name"]["trained"] == 786_624
+assert [own[name]["trained"] for name in ("sound", "trained by name")] == [812_544, 815_040]

@@ -6,7 +6,8 @@ SOUND = {
     "vocabulary": 49_152,
     "first_loss": 3.2,
     "baseline": 27.1,
-    "parameters": 134_515_008,
+    "parameters": 162_826_560,
+    "bottom": True,
     "parts": [7_080_192, 576],
     "trained": 7_080_768,
     "tokens": 4_000,
@@ -26,7 +27,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
     "speed": (
         "the passes go through frozen parameters, too, so traffic shrinks by less than what is trained",
-        "it is less than 1.5 plus the ratio of the bytes: 8 + 88 for a trained parameter, and 8 for a frozen one",
+        "only if `bottom`, and above 1.5 plus the ratio of bytes: 8 + 88 for a trained parameter, 8 for a frozen one",
     ),
 }
 
@@ -44,12 +45,11 @@ def audits(answer: object) -> None:
     published = {"vocabulary": 151_936, "parameters": 494_032_768}
     for story, wanted, changes in (
         ("the new report", {"sample", "speed"}, {"tokens": 512, "seeds": 1, "speedup": 12.0}),
-        ("a sound report", set(), {}),
         ("a sound report with just enough text", set(), {"tokens": 1_000}),
-        ("a report with 20 tokens", {"sample"}, {"tokens": 20}),
         ("a report with 2 seeds", {"sample"}, {"seeds": 2}),
-        ("a sound report that is 8.9 times faster", set(), {"speedup": 8.9}),
-        ("a report that is 9.3 times faster", {"speed"}, {"speedup": 9.3}),
+        ("a sound report that is 9.4 times faster", set(), {"speedup": 9.4}),
+        ("a sound report whose backward pass stops above block 0", set(), {"bottom": False, "speedup": 10.0}),
+        ("a report that is 9.8 times faster", {"speed"}, {"speedup": 9.8}),
         ("a report with a forgotten norm", {"count"}, {"trained": 7_080_192}),
         ("random weights", {"loading"}, {"first_loss": 11.0, "baseline": 61_000.0}),
         ("random weights, just at guessing", {"loading"}, {"first_loss": 10.8, "baseline": 49_152.0}),
