@@ -49,7 +49,7 @@ FINDINGS = {  # a part of what the title says
     "micro-batches": "some tokens count 3 times as much as others",
     "label shift": "After 'In' comes 'R'; the report asked for the one after that",
     "ring": "each card sends 1.75 times",
-    "zero": "a card of 4 holds 7 with stage 1 and 4 with stage 3",
+    "zero": "a card of 4 holds 10 with stage 1 and 4 with stage 3",
 }
 
 
