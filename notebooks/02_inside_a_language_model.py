@@ -3,7 +3,7 @@
 #
 # *How does text become a prediction, and what does one training step change?*
 #
-# In this lesson you write a language model and its optimizer in plain torch, run it with real weights, and train it.
+# You write a language model and its optimizer in plain torch, run it with real weights, and train it.
 #
 # **You will be able to**
 #
@@ -61,7 +61,7 @@ print(f"table {tuple(table.shape)}, embedded text {tuple(x.shape)}")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### One block
 #
-# Blue boxes hold parameters, white boxes only compute.
+# Our model is a small Qwen2. Blue boxes hold parameters (the last number above each), white boxes only compute.
 
 # %%
 transformer_block(model)
@@ -85,18 +85,18 @@ def norm(x, g):
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# **Attention.** Three linear layers turn each token into a *query* (what it looks for), a *key* (what it can be found
-# by) and a *value* (what it hands over). The dot product of a query with each key says how well the two fit. The
-# [softmax](glossary.md#softmax) turns these scores into weights, by taking the exponential of each and dividing by
-# their sum. With the weights the values are averaged:
+# **Attention.** Three linear layers turn each token into a [*query*](glossary.md#query-key-and-value) (what it looks
+# for), a *key* (what it can be found by) and a *value* (what it hands over). The dot product of a query with each key
+# says how well the two fit. The [softmax](glossary.md#softmax) takes the exponentials of these scores and divides them
+# by their sum. The resulting weights average the values:
 #
 # $$\mathrm{attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_h}} + M\right) V$$
 #
-# The model does this four times side by side, in four *attention heads*, so a token can look for four things at once.
-# In each, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and $\sqrt{d_h}$ keeps the scores from
-# growing with this width. $M$, the [causal mask](glossary.md#causal-mask), keeps a token from reading the one that it
-# has to predict: it is 0 for a token itself and all before it, and $-\infty$ for later ones, whose weight becomes zero.
-# Here are the weights of one head for the first four tokens, still without their positions:
+# The model does this four times side by side, in four [*attention heads*](glossary.md#attention-head), so a token can
+# look for four things at once. In each, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and
+# $\sqrt{d_h}$ keeps the scores from growing with this width. No token may read the one that it has to predict. So $M$,
+# the [causal mask](glossary.md#causal-mask), adds $-\infty$ to the scores of later tokens, whose weights become zero,
+# and 0 to the others. Here are the weights of one head for the first four tokens, still without their positions:
 
 # %%
 part = model.model.layers[0].self_attn
@@ -108,11 +108,11 @@ may_look = torch.ones(4, 4, dtype=torch.bool).tril()
 print(scores.masked_fill(~may_look, -torch.inf).softmax(-1).numpy().round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each row says where one token looks, and adds up to one. But nothing yet says where a token stands. [*Rotary
-# embedding*](glossary.md#rotary-embedding) rotates pairs of coordinates of queries and keys by an angle proportional to
-# the position, each pair at a speed of its own. Then the dot product depends on the positions only through their
-# *difference*. As a check, we put one query and one key at every position. **Do positions 5 and 3 give the same score
-# as 15 and 13?**
+# Each row says where one token looks, and adds up to one. But the order of earlier tokens does not count yet: exchange
+# two, and the average stays the same. [*Rotary embedding*](glossary.md#rotary-embedding) rotates pairs of coordinates
+# of queries and keys by an angle proportional to the position, each pair at its own speed. Then the dot product depends
+# on the positions only through their *difference*. **Does a query fit a key at positions 5 and 3 as well as at 15 and
+# 13?**
 
 
 # %%
@@ -130,7 +130,7 @@ for one, other in [(5, 3), (15, 13), (15, 3)]:
     print(f"positions {one} and {other}: {query[one] @ key[other]:.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They do, so a head can look for "two tokens back" anywhere. Keys and values have only two heads, each for two query
+# It does, so a head can look for "two tokens back" anywhere. Keys and values have only two heads, each for two query
 # heads ([*grouped-query attention*](glossary.md#grouped-query-attention)).
 
 
@@ -154,8 +154,8 @@ def attention(x, part):
 # At work, the lines from `may_look` to `weights @ v` are one call, `F.scaled_dot_product_attention(q, k, v,
 # is_causal=True)`. It is faster, because it need not store the weights.
 #
-# **The MLP** widens each vector from 192 to 512 numbers, lets a *gate* decide how much of each passes, and narrows it
-# again. Without the gate, two linear layers could do no more than one. This form is called SwiGLU:
+# **The MLP**, here a [SwiGLU](glossary.md#swiglu), widens each vector from 192 to 512 numbers, lets a *gate* decide how
+# much of each passes, and narrows it again. Without the gate, two linear layers could do no more than one.
 #
 # $$\mathrm{mlp}(x) = W_{\text{down}}\,\bigl(\mathrm{SiLU}(W_{\text{gate}}\,x) \odot W_{\text{up}}\,x\bigr),
 # \qquad \mathrm{SiLU}(z) = \frac{z}{1 + e^{-z}}$$
@@ -170,10 +170,9 @@ def mlp(x, part):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The whole model
 #
-# After the last block comes one more norm. Then the [head](glossary.md#head) (which has nothing to do with attention
-# heads) compares each vector with 4,096 rows, one for each token of the vocabulary. The dot products are the
-# [*logits*](glossary.md#logit), of shape (1, 22, 4096). In this model the rows are those of the embedding table: the
-# head is *tied* to it.
+# After the last block comes one more norm. Then the [head](glossary.md#head) (not an attention head) compares each
+# vector with 4,096 rows, one for each token of the vocabulary. The dot products are the [*logits*](glossary.md#logit),
+# of shape (1, 22, 4096). Here the rows are those of the embedding table: the head is *tied* to it.
 
 
 # %%
@@ -196,9 +195,9 @@ same = (logits - theirs).abs().max() < 1e-4 * theirs.abs().max()
 course.claim("My forward pass gives the library's logits, to 1e-4", same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A softmax turns the logits at each place into 4,096 probabilities for the next token. To *generate* text, append the
-# likeliest token and ask again ([greedy decoding](glossary.md#greedy-decoding)). The library's `generate` also keeps
-# the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache).
+# A softmax turns the logits at each position into probabilities of the next token. [Greedy
+# decoding](glossary.md#greedy-decoding) *generates* text: append the likeliest token and ask again. Unlike our loop,
+# the library's `generate` keeps the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache).
 
 # %%
 text = ids[:, :9]  # up to "the name of the"
@@ -228,10 +227,10 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the right head, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next here.
 # Such heads are called [*induction heads*](glossary.md#induction-head). (15 of the 22 rows look most at `[end]`, where
-# a head often rests if it has nothing to copy.) A lower head must have told ` is` which token stands before it, and the
-# left head could: there ` is` gives ` argument` 98% of its weight.
+# a head often rests if it has nothing to copy.) A lower head must have told ` is` which token stands before it. It may
+# be the left head, in which ` is` gives ` argument` 98% of its weight.
 #
-# To test this explanation, we remove one head at a time, by setting the 48 columns of `o_proj` that read it to zero. At
+# To test this explanation, we remove what one head adds, by setting the 48 columns of `o_proj` that read it to zero. At
 # the second ` argument` we measure how much the right head still looks at ` is`, and how probable ` is` is as the next
 # token. **Which of the two falls without the left head?**
 
@@ -256,10 +255,10 @@ for heads in [], [(2, 0)], [(7, 0)]:
     print(f"removed {heads or 'nothing'}: weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without the left head, the right head's weight on ` is` falls from 0.67 to 0.54. (The other 27 below it matter less,
-# though head 3 of block 5 comes close.) But the prediction depends little on this pair: the probability is 0.63 without
-# the left head, and still 0.53 without the right one, because other heads look at ` is`, too. So attention shows where
-# a head looks, but only removing the head shows whether that matters.
+# Without the left head, the right head's weight on ` is` falls from 0.67 to 0.54. (The other heads of lower blocks cost
+# less, though head 3 of block 5 comes close.) But the prediction depends little on either: the probability of 0.61
+# becomes 0.63 without the left head, and 0.53 without the right one. So attention shows where a head looks, but only
+# removing the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
@@ -270,9 +269,9 @@ for heads in [], [(2, 0)], [(7, 0)]:
 #
 # $$L = -\frac{1}{T}\sum_{t=1}^{T} \ln p(\text{token}_t \mid \text{tokens before}), \qquad \mathrm{perplexity} = e^{L}$$
 #
-# A perplexity of 4 means that the model is as unsure as somebody who chooses among 4 equally likely tokens. The output
-# at one token is the prediction *for the next*, so 22 tokens give $T = 21$ losses. At work, `F.cross_entropy` computes
-# their mean if you shift the ids; a model given `labels=` shifts them itself.
+# At a perplexity of 4, the model is as unsure as among 4 equally likely tokens. The output at one token is the
+# prediction *for the next*, so 22 tokens give $T = 21$ losses. At work, [`F.cross_entropy`](glossary.md#cross-entropy)
+# computes their mean if you shift the ids; a model given `labels=` shifts them itself.
 
 
 # %%
@@ -289,15 +288,15 @@ torch.testing.assert_close(loss, model(ids, labels=ids).loss)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part B: a training step
 #
-# Training repeats one step: compute the loss of a batch, find how each parameter should change to lower it, and change
-# all of them a little.
+# Training repeats one step: compute the loss of a batch, and change each parameter a little to lower it.
 #
 # ### Loss and gradient
 #
-# `tl.pack` writes the documents about Rust one after another, with `[end]` before each, and cuts this text into pieces
-# of 64 tokens. Four pieces are a batch. The [gradient](glossary.md#gradient) of its loss says for each parameter how
-# fast the loss rises when this parameter rises. [Backpropagation](glossary.md#backpropagation) computes all of it in
-# one pass, from the loss down to the embedding.
+# [`tl.pack`](glossary.md#packing) writes the documents about Rust one after another, with `[end]` before each, and cuts
+# this text into pieces of 64 tokens. Four pieces, drawn with a [seed](glossary.md#seed), are a batch. The
+# [gradient](glossary.md#gradient) of its loss says for each parameter how fast the loss rises when this parameter
+# rises. [Backpropagation](glossary.md#backpropagation) computes all of it in one pass, from the loss down to the
+# embedding.
 
 # %%
 rust = tl.load_corpus("rust")
@@ -312,9 +311,9 @@ print(f"loss {loss:.2f}, {sum(g.numel() for g in gradients):,} numbers in the gr
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### AdamW
 #
-# The simplest rule moves against the gradient: $w \leftarrow w - \eta\,g$, with a learning rate $\eta$. But gradients
-# in a transformer have very different sizes, and no single $\eta$ suits them all. So *AdamW* keeps two running averages
-# for each parameter, its [moments](glossary.md#moments):
+# The simplest rule moves against the gradient, now called $g$: $w \leftarrow w - \eta\,g$, with a learning rate $\eta$.
+# But if gradients have very different sizes, no single $\eta$ suits them all. So [*AdamW*](glossary.md#adamw) keeps two
+# running averages for each parameter, its [moments](glossary.md#moments):
 #
 # $$m_t = \beta_1 m_{t-1} + (1-\beta_1)\,g_t \qquad\qquad v_t = \beta_2 v_{t-1} + (1-\beta_2)\,g_t^2$$
 #
@@ -324,8 +323,8 @@ print(f"loss {loss:.2f}, {sum(g.numel() for g in gradients):,} numbers in the gr
 #
 # $$w \leftarrow (1 - \eta\lambda)\,w \;-\; \eta\,\frac{m_t / (1-\beta_1^t)}{\sqrt{v_t / (1-\beta_2^t)} + \varepsilon}$$
 #
-# The *weight decay* $\lambda = 0.01$ pulls each parameter towards zero, whatever its gradient. $m$ and $v$ have the
-# shape of $w$, so AdamW needs memory for two more copies of all it trains.
+# The [*weight decay*](glossary.md#weight-decay) $\lambda = 0.01$ pulls each parameter towards zero, and $\varepsilon$
+# is now $10^{-8}$. $m$ and $v$ have the shape of $w$, so AdamW needs memory for two more copies of all it trains.
 
 
 # %%
@@ -340,7 +339,7 @@ def adamw_(w, g, m, v, t, rate, decay=0.01):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **How far does a parameter with a large gradient move in step 1, and how far one with a small gradient?** We try 5,
-# 0.01 and -0.0001. Then we try a gradient of 5 after 10,000 steps without any.
+# 0.01 and -0.0001. Then we try a gradient of 5 that is the first in step 10,000.
 
 # %%
 w, g = torch.zeros(3), torch.tensor([5.0, 0.01, -0.0001])
@@ -352,11 +351,12 @@ print(f"first gradient in step 10,000: {rare.item() / 0.001:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is
-# roughly a distance: a parameter moves by about one learning rate a step if the batches agree, and hardly if they
+# roughly a distance: a parameter moves by about one learning rate a step if the batches agree, and by less if they
 # contradict one another.
 #
-# But the rate is no upper limit. After 10,000 steps without a gradient, $m$ takes a tenth of a new one and $\sqrt{v}$
-# only $\sqrt{0.001}$, about a thirtieth, so the parameter moves by about three learning rates.
+# But the rate is no upper limit. After thousands of steps without a gradient, $m$ becomes a tenth of the new one, and
+# $v$ a thousandth of its square. As $\sqrt{0.001}$ is about a thirtieth, the parameter moves by about three learning
+# rates.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### Ten steps by hand
@@ -380,9 +380,9 @@ print([round(loss, 2) for loss in mine])
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The same at work
 #
-# With the library's model and torch's optimizer, `backward` stores the gradients in `.grad`, and the optimizer keeps
-# the moments. We start again from the same weights and take 40 steps. **Are the first ten losses yours, and does the
-# model get better on text about Rust that it was not trained on?**
+# Some of your losses rise, because each is of another batch. With the library's model and torch's optimizer, `backward`
+# stores the gradients in `.grad`, and the optimizer keeps the moments. We start again from the same weights and take 40
+# steps. **Are the first ten losses yours, and does the model get better on unseen text about Rust?**
 
 # %%
 trained = copy.deepcopy(model)
@@ -404,22 +404,22 @@ same = all(abs(a / b - 1) < 1e-3 for a, b in zip(mine, library, strict=False))
 course.claim("My model and my AdamW give the library's ten losses, to 1e-3", same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On unseen text, perplexity falls from 174 to 71. The sentence shows it, too: it went on about Python's `str`, and now
-# names types of Rust. But 40 steps are not enough to say anything true about them.
+# On 32 unseen pieces, perplexity falls from 174 to 71. The sentence shows it, too: before, it described Python's
+# objects, and now it writes generic types of Rust. But it says nothing true about them yet.
 #
 # ## Key ideas
 #
 # - A transformer keeps one vector for each token. Attention brings in earlier tokens, the MLP works on each alone, and
 #   both add to it.
 # - The loss is the mean of minus the logarithm of the next token's probability. Labels are shifted once.
-# - AdamW divides the average gradient by its usual size, so the learning rate is roughly the distance that a parameter
-#   moves in one step.
+# - AdamW divides the average gradient by its usual size, so a parameter moves by about one learning rate a step if the
+#   batches agree.
 #
 # ## Further reading
 #
 # - Papers: [Attention Is All You Need](https://arxiv.org/abs/1706.03762), [Qwen2](https://arxiv.org/abs/2407.10671),
 #   [AdamW](https://arxiv.org/abs/1711.05101), [induction heads](https://arxiv.org/abs/2209.11895)
-# - Raschka, [Build a Large Language Model from Scratch](https://github.com/rasbt/LLMs-from-scratch), chapter 4
+# - Raschka, [Build a Large Language Model from Scratch](https://github.com/rasbt/LLMs-from-scratch), chapters 3-5
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
