@@ -15,14 +15,14 @@ for name, told in (("tiny", [0.19, 0.16, 0.22]), ("smollm2-135m-instruct", [0.05
 seeds = pd.read_csv(tl.DATA / "comparisons/tiny/runs.csv", comment="#").pivot_table("perplexity", "seed", "strategy")
 gains = np.log(scores["tiny"].perplexity["zero-shot"] / seeds).mean()
 assert round(100 * gains.lora / gains.full) == round(reached) == 81 and kept["size"][8] < 33 and kept["gain"][8] > 50
-
 halved, usual, doubled = first_step.values()
 assert abs(halved - usual) < 1e-4 and abs(doubled - usual) > 0.01
-
 scored = rates.pivot_table("validation_perplexity", "strategy", "learning_rate").round()
 assert scored.min(axis=1).tolist() == [78, 84] and scored.loc["lora", 0.001] == 118
 assert scored.idxmin(axis=1).tolist() == [0.001, 0.01]
-
+search = pd.read_csv(tl.DATA / "sweeps/smollm2-135m-instruct/rates.csv", index_col=[1, 2]).filter(like="perplexity")
+assert search.loc[[("full", 1e-4), ("lora", 0.00316)]].round().to_numpy().tolist() == [[40, 21], [40, 24]]
+assert [search.loc[name].validation_perplexity.idxmin() for name in ("full", "lora")] == [0.000316, 0.00316]
 adapter = 32 * 8 * (4 * (4096 + 4096) + 3 * (4096 + 11008))  # A and B of rank 8 in Llama 2 7B
 assert round(12 * 6.74) == 81 and round(2 * adapter / 1e6) == 40
 assert round(adapter / 1e6) == 20 and round(12 * adapter / 1e9, 2) == 0.24
