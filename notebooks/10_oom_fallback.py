@@ -3,8 +3,8 @@
 #
 # *Can training go on after it runs out of memory, without losing a step?*
 #
-# Sooner or later a run of yours will stop with `CUDA out of memory`. You could halve the batch and start again, but
-# that is a different training. The same step can be computed in ways that need far less memory.
+# Sooner or later a run stops with `CUDA out of memory`. You could start again with half the batch, but that is a
+# different training. The same step can be computed in ways that need far less memory.
 #
 # **You will be able to**
 #
@@ -12,7 +12,7 @@
 # - split a batch into micro-batches with the whole batch's gradient, keep fewer activations, move AdamW to the host;
 # - recover from an out-of-memory error in the middle of a run, and say what fits on 24 GB.
 #
-# **You need** [lesson 9](09_memory.ipynb), which says what a training step keeps in memory.
+# **You need** [lesson 9](09_memory.ipynb) (the memory of a training step).
 #
 # About 34 minutes.
 
@@ -50,12 +50,11 @@ def adamw(parameters):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Read the message
 #
-# Here are two messages that users of PyTorch posted (`pytorch/pytorch#16417`, `carolchenyx/MGFN.#35`), shortened.
-# **Which of the two cards is full?**
+# Two users posted these messages (`pytorch/pytorch#16417`, `carolchenyx/MGFN.#35`), shortened. **Which card is full?**
 #
 # > **A.** CUDA out of memory. Tried to allocate 22.00 MiB. GPU 0 has a total capacity of 23.65 GiB of which 11.06 MiB
-# > is free. […] Of the allocated memory 22.90 GiB is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but
-# > unallocated.
+# > is free. Including non-PyTorch memory, this process has 23.60 GiB memory in use. Of the allocated memory 22.90 GiB
+# > is allocated by PyTorch, and 194.87 MiB is reserved by PyTorch but unallocated.
 #
 # > **B.** CUDA out of memory. Tried to allocate 1.70 GiB. GPU 0 has a total capacity of 6.00 GiB of which 0 bytes is
 # > free. Of the allocated memory 2.93 GiB is allocated by PyTorch, and 2.30 GiB is reserved by PyTorch but unallocated.
@@ -65,11 +64,12 @@ def adamw(parameters):
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
-# tensor that fails is only the first without room, so making this one smaller rarely helps.
+# tensor that fails is only the first without room, so making it smaller rarely helps. (If "this process"
+# used far less than the capacity, another would hold the rest: see `nvidia-smi`.)
 #
-# Card B is not full: 2.30 GiB lie in reserve, and yet a tensor of 1.70 GiB found no place, because the reserve lies in
-# pieces. This is *fragmentation*. Its cure: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment before
-# you start Python. (`PYTORCH_CUDA_ALLOC_CONF` up to release 2.9; Windows may not support it.)
+# Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
+# Its cure: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up to
+# 2.9) before you start Python. Windows may not support it.
 #
 # Here are three segments of such a card, one character per MiB. Of 72 MiB 34 are free (`.`), but no tensor above 8 MiB
 # finds a place. Batches of varying lengths leave such holes.
@@ -85,9 +85,9 @@ def adamw(parameters):
 # backward pass, while its gradients stay in `.grad` and the next `backward()` adds to them. This is [gradient
 # accumulation](glossary.md#gradient-accumulation).
 #
-# Let the batch have $n$ tokens with a label, and token $i$ the loss $\ell_i$. Of its $k$ micro-batches, $P_j$ has $n_j$
-# such tokens. The loss of the batch is the mean over all $n$ tokens, so each micro-batch contributes the *sum* of its
-# losses, divided by the *whole* batch's tokens. A common fault is to average the means of the micro-batches instead:
+# Let the batch have $n$ tokens with a label, and token $i$ the loss $\ell_i$. Of $k$ micro-batches, the $j$-th has
+# $n_j$ such tokens, the set $P_j$. The loss of the batch is the mean over all $n$ tokens, so each micro-batch adds the
+# *sum* of its losses, divided by the *whole* batch's tokens. A common fault is to average the means instead:
 #
 # $$\frac{1}{n} \sum_{j=1}^{k} \sum_{i \in P_j} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{k} \sum_{j=1}^{k} \frac{1}{n_j} \sum_{i \in P_j} \ell_i$$
@@ -146,8 +146,8 @@ course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
 print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each of them counts 4.5 times as
-# much. This fault was in widely used trainers, among them the `Trainer` of transformers, until October 2024.
+# The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each counts 4.5 times as much. The
+# `Trainer` of transformers had this fault until October 2024.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Checkpointing: compute twice, keep less
@@ -155,7 +155,7 @@ print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 # Micro-batches help until one row is left. [Activation checkpointing](glossary.md#activation-checkpointing) lowers what
 # this row keeps. It stores only the input of a block, and computes the block's forward pass a second time when
 # backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` calls a function in this way, so we put it
-# around the `forward` of some blocks. (`use_cache=False` turns off the KV cache, which `checkpoint` would keep.)
+# around the `forward` of some blocks. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
 # `tl.track_memory` counts the bytes of live tensors. **How much does one block save, and how much do all eight?**
 
 
@@ -192,7 +192,7 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 #
 # Both ways save activations. Half of the rest is AdamW's two moments, which are needed only once a step. So they can
 # stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters,
-# and the result comes back. The price is time again: gradients and weights travel in every step.
+# and the result comes back. The price is time, as gradients and weights travel, and 16 bytes of RAM a parameter.
 
 
 # %%
@@ -217,8 +217,8 @@ class HostAdamW:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A loop that recovers
 #
-# A loop can catch the error, change how the step is computed, and take the same step again. It seems natural to do so
-# inside the `except` block. **Why does this fail again on a full card?**
+# A loop can catch the error, change how the step is computed, and take the same step again. **Why does this fail on a
+# full card, if it is done inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
 # Python drops it only at the end of the block. So `attempt` just notes where the step failed, and returns.
@@ -240,7 +240,7 @@ def attempt(model, optimizer, batch, size):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Where** a step fails decides between two remedies:
+# **Where** a step fails decides the remedy:
 #
 # - In the forward or backward pass, halve the micro-batch.
 # - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter group
@@ -248,8 +248,8 @@ def attempt(model, optimizer, batch, size):
 #   a later step, `HostAdamW` would lose what the moments hold.)
 #
 # To try this without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed
-# the budget is refused with CUDA's message. `card.count` counts the weights, and inside `card.host()` nothing is
-# counted. On a real card, leave out `card` and `host`, and move model and batches there by `.to("cuda")`.
+# the budget is refused with CUDA's message. `card.count` counts the weights; inside `card.host()` nothing is counted.
+# On a real card, leave out `card` and `host`, and move model and batches there by `.to("cuda")`.
 
 
 # %%
@@ -275,7 +275,7 @@ def train(model, card, size=4):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Weights and gradients take 15 MiB each, and the moments 31. A row takes about 11 MiB, activations and logits together.
 # We train on a card of 8 GiB, then on one of 76 MiB, and compare the weights. **At which step will the small one fail,
-# and how many rows at once will fit then?**
+# and how many rows will fit then?**
 
 # %%
 undisturbed, recovered = load(), load()
@@ -286,9 +286,9 @@ course.claim("The recovered training makes the same weights", difference < 1e-5)
 log
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on the
-# moments are there, too. Then four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as
-# the gradients of the first two wait. Single rows need 72.
+# Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on,
+# with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
+# of the first two wait. Single rows need 72.
 #
 # Now the loop gets only 48 MiB. **Which remedy comes last?**
 
@@ -306,20 +306,20 @@ small_log
 # | fails in | what fills the card | what helps |
 # | --- | --- | --- |
 # | the first forward or backward pass | all but moments | smaller micro-batches, checkpointing, fewer trained weights |
-# | the first optimizer step | moments | optimizer on the host or in 8 bits, fewer trained weights |
+# | the first optimizer step | moments | optimizer on the host, fewer trained weights |
 # | the second step | moments beside all of these | as in the first pass, or a restart with AdamW on the host |
 # | a later step | a longer batch, or fragments | halve, or cut long texts; expandable segments |
 #
-# **Limits.** Without `fused=True`, AdamW needs scratch memory after it has begun to change the weights, so a step that
-# fails there cannot be repeated. With dropout, a repeated step is valid but not the same.
+# **Limits.** On 66 MiB this loop gives up in step 2, as moments cannot move. Without `fused=True`, AdamW needs scratch
+# memory after it has changed moments or weights; such a step can rarely be repeated. A repeated step draws new dropout.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
 # These ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
-# micro-batches × cards. Keep it constant when you change the first two. On a CUDA card, `optim="paged_adamw_32bit"`
-# lets the moments move to the host ([lesson 6](06_qlora.ipynb)). We pad half of the rows, so a mean of means would
-# show. **Will one row at a time with checkpointing train the same model as four rows at once?**
+# micro-batches × cards. Keep it constant when you change the first two. `optim="paged_adamw_32bit"` (bitsandbytes)
+# lets CUDA move the moments to the host when the card is full. We pad half the rows, so a mean of means would show.
+# **Will one row at a time with checkpointing train the same model as four rows at once?**
 
 
 # %%
@@ -349,15 +349,15 @@ difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does. `Trainer` can also recover, by `auto_find_batch_size=True`, but that is a different training. After an error
-# it starts again from step 1 with nine tenths of the rows, and with weights and moments as they are by then.
+# `Trainer` can also recover, by `auto_find_batch_size=True`, but after an error it starts again from step 1,
+# with nine tenths of the rows, and with weights and moments as they are by then.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
 # A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For Llama with
 # seven billion parameters, we count what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA takes
-# 4.127 bits for a weight in a block ([lesson 6](06_qlora.ipynb)). **Which of the three fit?**
+# 4.127 bits a weight in a block ([lesson 6](06_qlora.ipynb)). **Which of the three fit?**
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
@@ -371,8 +371,8 @@ pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Even with AdamW on the host, full fine-tuning does not fit. LoRA leaves 7 GiB. With checkpointing, a row of 2,048
-# tokens takes about 1.6 GiB: 0.5 for 32 block inputs in bf16, 0.7 for three tensors of logits in fp32, and 0.4 for one
-# recomputed block. So LoRA in bf16 fits with 8,000 tokens; QLoRA is for more.
+# tokens takes 1.2 GiB at the loss: 0.5 for 32 block inputs in bf16, and 0.7 for three tensors of logits in fp32, which
+# are gone when a block is recomputed (0.4). So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
