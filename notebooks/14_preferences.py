@@ -4,7 +4,7 @@
 # *How does a model learn which of two answers is better?*
 #
 # It is often easier to say which of two answers is better than to write a perfect one. Here you remove a model's bad
-# habit with 16 pairs of answers, and see a run with the best log and a worse model.
+# habit with 16 pairs of answers, and see that the run with the best loss damages the model.
 #
 # **You will be able to**
 #
@@ -59,8 +59,8 @@ first = tables["train"][:64].rename(columns={"completion": "chosen"})
 first.loc[[n % 5 < 3 for n in range(64)], "chosen"] = HABIT + first.chosen
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `encode` and the collator are those of lesson 11, without a chat template, which our tiny model lacks. `train_on` is
-# lesson 4's loop with a loss to choose and a rate that falls in a straight line.
+# `encode` and the collator are lesson 11's without the chat template, which our tiny model lacks. `train_on` is lesson
+# 4's loop with any loss, a rate that falls linearly from the start, no weight decay and, without dropout, no `train()`.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -134,23 +134,23 @@ pd.Series(read_off(reference), SEEN).round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
-# the most likely token, which we always take. Apart from the habit, the model writes nonsense, because it is tiny and
-# has read hardly anything about Rust. So judge only how its answers begin.
+# the most likely token, which we always take. Then the model writes nonsense, because it is tiny and has read hardly
+# anything about Rust. So judge only how its answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
 #
-# A pair has a question, a *chosen* and a *rejected* answer. If we only put the habit in front of an answer to make it
-# the rejected one, this would always be the longer one, and a model could learn to be short instead.
+# A pair has a question, a *chosen* and a *rejected* answer. If the rejected one were the chosen one with the habit in
+# front, it would always be longer, and a model could learn to be short instead.
 #
 # So we have each answer twice, whole and cut after its first sentence. In half of the pairs the whole answer wins, in
-# the other half the cut one, and the loser gets the habit. Its 7 tokens then make the longest answers rejected ones.
+# the other half the cut one, and the loser gets the habit. But with its 7 tokens the longest answers are still rejected
+# ones. The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If cuts remove 30 and 16
+# tokens, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in its *twin*.
 #
-# The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If one cut removes 30 tokens and the
-# other 16, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in the other, its
-# *twin*. To test this, a decision tree with one split sees the two lengths of 24 pairs, and learns whether the longer
-# answer wins. Then it judges all other pairs. We average 200 such draws, which keep twins together. **How often is the
-# tree right?** Below is a pair, with token counts.
+# To test this, a decision tree with one split learns from the two lengths in each of 24 pairs whether the longer answer
+# wins, and judges all other pairs. We average 200 such draws, which keep twins together. **How often is the tree
+# right?** Below is a pair, with token counts.
 
 
 # %%
@@ -194,14 +194,14 @@ pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
 print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, length alone finds the better answer in 64% of new pairs, and with matching in 49%**, no better
-# than a coin. A run trains on 16 of the first 24 (`pairs`), and `new_pairs` are for validation.
+# **Without matching, length alone finds the better answer in 64% of the other pairs, and with matching in 49%**, no
+# better than a coin. A run trains on 16 of the first 24 (`pairs`), and `new_pairs` are for validation.
 #
 # ## DPO, in twenty lines
 #
 # The older way, reinforcement learning from human feedback (RLHF), first trains a *reward model* to score answers, and
-# then the *policy*, the model that writes, to score high. DPO needs no reward model. It compares how likely both
-# answers are under the policy $\pi$ and under its frozen copy, the *reference* $\pi_0$:
+# then the *policy*, the model that writes, to score high. DPO needs none: it compares how likely both answers are under
+# the policy $\pi$ and under its frozen copy, the *reference* $\pi_0$:
 #
 # $$m = \log \frac{\pi(y_w \mid x)}{\pi_0(y_w \mid x)} - \log \frac{\pi(y_l \mid x)}{\pi_0(y_l \mid x)}, \qquad
 # L = -\log \sigma(\beta\, m).$$
@@ -210,18 +210,18 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 # answer's log-probability is the sum over its tokens. In a batch of two pairs $m$ has shape (2,), and the loss is the
 # mean. At the start $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
-# Here is the *margin* $m$ of one new pair after our good run. Its chosen answer is as likely as before, and the
-# rejected one only $e^{-5.2} \approx 1/180$ as likely.
+# Here is the *margin* $m$ of one validation pair after the run that we shall choose. Its chosen answer is as likely as
+# before, and the rejected one only $e^{-5.2} \approx 1/180$ as likely.
 #
 # ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With it only the *change* counts.
 #
-# **What does $\beta$ do?** A pair moves the model with the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
+# **What does $\beta$ do?** How hard a pair pulls is the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
 # once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
-# 0.1 is usual. DPO treats $\beta \log (\pi / \pi_0)$ as the reward of an answer, so $\beta m$ is called the *reward
-# margin*, and the share of pairs where it is positive the *reward accuracy*.
+# 0.1 is usual. (In our eight steps it hardly matters: AdamW divides constant factors out.) $\beta \log (\pi / \pi_0)$
+# counts as an answer's reward, $\beta m$ is the *reward margin*, and the share of pairs above 0 the *reward accuracy*.
 
 
 # %%
@@ -251,12 +251,12 @@ def dpo_loss(model, pairs, beta=0.1):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Choose by validation
 #
-# A step takes a pair and its twin, so that their gaps in length cancel. We compare DPO with SFT on the chosen answers
-# alone, because if that is as good, we need no pairs.
+# A step takes a pair and its twin, so that their gaps in length cancel. We compare DPO with SFT on the chosen answers,
+# because if that is as good, we need no pairs.
 #
-# A row has the *loss* of the last step. *margin* and *chosen*, the change of the chosen answers, are means over the 16
-# pairs that the run saw, in nats. The next two are changes for 12 new pairs, without the first token, which changes in
-# any case as the habit goes. The last four say what the model writes. **Which columns expose a bad run?**
+# The *loss* is that of the last step, before its pairs are learned. After the run, *margin* and *chosen*, the change of
+# chosen answers, are means over its 16 pairs, in nats. The next two are changes for 12 new pairs without the first
+# token, which changes as the habit goes. The rest says what the model writes. **Which columns expose a bad run?**
 
 
 # %%
@@ -284,11 +284,11 @@ runs.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. At the lowest rate
-# some still do. SFT, at twice the middle rate, passes by these counts.
+# some still do. By these counts SFT passes, too.
 #
-# **By its loss and its margin, the highest rate is the best run of DPO.** The chosen answers that it saw gained most,
-# too: 22 nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats, so they are 150 times
-# less likely. Now the runs at the middle and the highest rate answer three new questions. **Will you see the damage?**
+# **By its loss and its margin, the highest rate is the best run of DPO.** Its own chosen answers gained most, too: 22
+# nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats after their first token, a factor
+# of 150. Now the middle and the highest rate answer three new questions. **Will you see the damage?**
 
 # %% tags=["nbval-ignore-output"]
 some = new_pairs[4:7]
@@ -298,7 +298,7 @@ for rate in (3e-4, 1e-3):
     print(f"\nDPO at {rate}", *texts, sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the stored run, yes: the second pastes in words of its training pairs (`unsigned_abs`). **The counts hide it.**
+# In the stored run, yes: the highest rate repeats words of its pairs (`unsigned_abs`). **The counts hide it.**
 #
 # **Which differences are luck?** Each seed draws another 16 of the 24 pairs. Three seeds take minutes, so the next
 # table is a record (`data/build/record_preference_seeds.py`).
@@ -308,14 +308,14 @@ by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0
 by_seed.loc[["SFT", "DPO"]].unstack()[["chosen (new)", "habit first"]].round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed**: at its highest rate each loss makes the chosen answers of new pairs less likely by 3.9
-# to 8.5 nats, and at the lower rates by 1.5 at most. **At the good rates, the middle ones, DPO leaves less of the habit
-# than SFT**, 1% to 2% of *habit first* against 3% to 4%, and its *chosen (new)* is no lower with any seed.
+# **The harm is in every seed**: at its highest rate each loss lowers *chosen (new)* by 3.9 to 8.5 nats, and at the
+# lower rates by 1.5 at most. **At the good rates, the middle ones, DPO leaves less of the habit than SFT**, 1% to 2% of
+# *habit first* against 3% to 4%, and its *chosen (new)* is no lower with any seed.
 #
-# If you have good answers, try SFT first: a step of DPO costs nearly three times as much. Take DPO if you can
-# only compare, since the better of two answers need not be good.
+# If you have good answers, try SFT first: a step of DPO costs twice as much, and nearly three times if it runs the
+# reference, too, like `DPOTrainer`. Take DPO if you can only compare, as the better of two answers need not be good.
 #
-# **The test, once**, has 40 questions about topics that no split above contains.
+# **The test, once**, has 40 questions about other topics.
 
 # %%
 good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO", 3e-4]}
@@ -324,15 +324,14 @@ tested[["habit", "empty"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone**, with both losses and with the record's two other seeds. By the [Wilson
-# interval](glossary.md#wilson-interval), up to 9% of answers may still have it. Sixteen pairs are enough, probably
-# because the habit is always the same. A subtler preference needs more.
+# interval](glossary.md#wilson-interval), up to 9% of answers may still have it. Subtler preferences need more pairs.
 #
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token by itself. The
-# reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the reference is
-# the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare TRL's loss with ours
-# *after* training, because at the first step even wrong labels give $\log 2$.
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, adds the end token and shuffles, so twins
+# part. The reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the
+# reference is the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare TRL's loss
+# with ours *after* training, because at the first step even wrong labels give $\log 2$.
 
 # %%
 data = pairs.assign(prompt=pairs.prompt.map(as_prompt))
@@ -359,9 +358,10 @@ log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone.** A row of the log is the mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen`
-# is $\beta$ times the change of the chosen answers. (`rewards/accuracies` begins low, because TRL counts a tie as
-# wrong.) All are of pairs in training, where our bad run looked best. So pass new pairs as `eval_dataset`, with
-# `eval_strategy="steps"`: if `eval_rewards/chosen` falls below 0, wanted answers became less likely.
+# is $\beta$ times the change of chosen answers. (`rewards/accuracies` begins low, because TRL counts a tie as
+# wrong.) These pairs are not learned yet; a second epoch would log learned ones, where our bad run looked best. So pass
+# new pairs as `eval_dataset`, with `eval_strategy="steps"`, and see whether `eval_rewards/chosen` falls below 0. As the
+# first token's gain can hide a loss, look at `log_probabilities(policy, new_pairs, 1) - before_new`, too.
 #
 # ## What a real model wrote
 #
@@ -379,16 +379,16 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone here, too.** But the 9.5 nats that chosen answers gained in their first token hide the 2.2 that
-# they lost after it: **the sum, +7.3, hides a loss.** Both answers are shorter, which our pairs do not ask for,
-# and no better, because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates
-# of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or
-# $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
+# they lost after it: **the sum is +7.3.** Both answers are shorter, which our pairs do not ask for, and no better,
+# because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates of [TRL's
+# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
+# with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
 #
 # ## Key ideas
 #
 # - Build pairs so that nothing but what you mean tells the better answer, and test that on pairs kept back.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss, margin and the answers in training look best in the bad run. See whether chosen answers of *new* pairs fall.
+# - Loss, margin and answers in training look best in the bad run. See if *new* chosen ones fall after the first token.
 #
 # ## Further reading
 #

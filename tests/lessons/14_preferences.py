@@ -15,7 +15,7 @@ assert seen["habit"] == 30 and 0.42 < seen["habit first"] < 0.62 and seen["end f
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
 by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
-assert len(by) == 30 and len(runs) == 4
+assert len(by) == 30 and len(runs) == 4 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
 for columns, allowed in ((COLUMNS[1:5], 0.4), (["habit", "empty"], 2), (["loss", "habit first", "end first"], 0.03)):
     assert ((runs - kept)[columns].abs() <= allowed).all(axis=None)
 sft, low, middle, high = (runs.loc[place] for place in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)])

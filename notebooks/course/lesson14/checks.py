@@ -63,7 +63,7 @@ QUIZ = Quiz(
     {
         "a": "no: the damaged run of this lesson had the lowest loss and the widest margin, too.",
         "b": "no: a margin also grows when both answers become less likely, and the damaged run has the widest one.",
-        "c": "yes: the numbers are of pairs in training, whose chosen answers rose most in the damaged run.",
+        "c": "yes: the numbers are of pairs in training; the damaged run raised their chosen answers most.",
         "d": "no: nothing here asks for a higher rate, and too high a rate gives such numbers as well.",
     },
     right="c",
