@@ -3,8 +3,8 @@
 #
 # *Which differences between strategies are real?*
 #
-# If we put the scores of seven strategies in one table, one of them is at the top. But would it be with another seed,
-# or on other documents?
+# If we put the scores of seven strategies in one table, one of them is at the top. Would it be with another seed, or on
+# other documents?
 #
 # **You will be able to**
 #
@@ -51,7 +51,8 @@ validation, test = first_tokens(rust.validation), first_tokens(rust.test)
 # A comparison needs two functions. The first makes one run: it loads the model afresh, adds adapters if asked to, and
 # trains on 12 passages about Rust (13 blocks, so seven steps). The [seed](glossary.md#seed) decides the first values of
 # the adapters and the order of the batches. The order has its own generator, so strategies with the same seed read the
-# same batches. The second function returns the loss of each document, cut to 64 tokens.
+# same batches. The second function returns the loss of each document, cut to 64 tokens and, unlike in lesson 4, without
+# an end-of-text token in front.
 
 
 # %%
@@ -105,12 +106,11 @@ gain.to_frame("LoRA's share of full's best gain").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At the rate that is best for full fine-tuning, LoRA reaches about a sixth of that gain. At ten times the rate, which
-# ruins full fine-tuning, LoRA reaches more than four fifths. So a shared rate can exaggerate who wins: most of the
-# first gap only shows that the rate was too low for LoRA. Both best rates have worse neighbours on both sides, so the
-# range was wide enough.
+# ruins full fine-tuning, LoRA reaches more than four fifths. So a shared rate can exaggerate who wins: here it was too
+# low for LoRA. Both best rates have worse neighbours on both sides, so the range was wide enough.
 #
-# Now each strategy is trained at its own best rate and scored on *test* text, with three new seeds, because the rates
-# were chosen with seed 0. Nothing may be chosen by the test scores: the best of many is partly luck and looks too good.
+# Now each strategy is trained at its best rate of the five and scored on *test* text, with three new seeds, because
+# seed 0 chose the rates. Nothing may be chosen by test scores: the best of many is partly luck.
 
 # %% tags=["nbval-ignore-output"]
 tested = []
@@ -131,9 +131,9 @@ tested = pd.concat(tested)  # a row for each loss
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
-# which trains only the last two blocks and the norms. Two more rows belong to every comparison: *zero-shot* is the
-# untouched model, and *random initialisation* is the [control](glossary.md#control), the same network trained without
-# pretraining, at its own best rate, with one seed.
+# which trains only the last two blocks and the norms. Two more rows belong to every comparison. *Zero-shot* is the
+# untouched model. *Random initialisation* is the [control](glossary.md#control): the same network without pretraining,
+# trained at its own best rate with one seed.
 #
 # **How far apart are the best rates of the seven strategies?**
 
@@ -152,19 +152,19 @@ table
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The best rate of `lora` is again ten times that of `full`, and BitFit's is fifty times. The control ends at 688, far
-# above the 126 of the untouched model, so this text alone teaches too little.
+# above the 126 of the untouched model (on whole documents, unlike our scores), so this text alone teaches too little.
 #
-# `full` is first with 52.7, but 56.5 and 56.8 are close, and so are 62.5 and 63.1. **Which of these gaps would be there
-# again with other documents and other seeds?**
+# `full` is first with 52.7, followed by 56.5 and 56.8, and further down by 62.5 and 63.1. **Which of these gaps would
+# be there again with other documents and other seeds?**
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One pair: subtract before you average
 #
 # Take `full` and `freeze_embeddings`, which were scored on the same 40 documents. We first average each document's loss
-# over the three seeds, because three models that read one document are not three documents (`pivot_table` averages).
+# over the three seeds, because three models that read one document are not three documents.
 #
 # An *unpaired* interval of the difference treats the 2 × 40 losses as two separate samples. A *paired* interval first
-# subtracts the two losses of each document, and then takes the mean of these 40 differences.
+# subtracts the two losses of each document, and then averages the 40 differences.
 #
 # **Predict first.** Which interval is narrower, and by what factor?
 
@@ -192,20 +192,20 @@ axes.set_title("Documents differ, but the lines are nearly parallel")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the paired interval excludes zero. The chart, in which a line joins the two losses of each document, shows why. A
-# hard document raises the loss of both models. This spreads the points of each column, which makes the unpaired
-# interval wide, but it cancels in each [paired difference](glossary.md#paired-difference). So look at the interval of
-# the difference, not at whether two separate intervals overlap.
+# Only the paired interval excludes zero. The chart, which joins the two losses of each document, shows why. A hard
+# document raises the loss of both models. This widens the unpaired interval, but it cancels in each [paired
+# difference](glossary.md#paired-difference). So look at the difference's interval, not at whether two intervals
+# overlap.
 #
-# The mean difference is 0.07 nats per token. Perplexity is $e$ to the power of the loss, so a difference of losses
-# becomes a ratio of perplexities: $e^{0.07} = 1.07$, which is 7% more.
+# The mean difference is 0.07 nats per token. As perplexity is $e$ to the power of the loss, this is a ratio of
+# perplexities: $e^{0.07} = 1.07$, so 7% more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The second source: another seed
 #
-# The paired interval allows for *other documents*. But another *seed* would have given other models, so we do the same
-# with seeds in place of documents: we average each run's losses over the 40 documents, and then subtract seed by seed.
-# **How close together are the three differences?**
+# The paired interval allows for *other documents*. But another *seed* would have given other models. So we now average
+# each run's losses over the 40 documents, and then subtract seed by seed. **How close together are the three
+# differences?**
 
 # %%
 by_seed = losses.pivot_table("loss", "seed", "strategy")  # means over documents
@@ -213,28 +213,27 @@ differences = by_seed.freeze_embeddings - by_seed.full
 print(differences.round(3).to_dict(), f"standard deviation {differences.std():.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The three differences are close together, but with only three that may be luck. Their deviations from the mean add up
-# to zero, so two determine the third: three differences have two [degrees of freedom](glossary.md#degrees-of-freedom),
-# and $n$ have $n - 1$.
+# The three are close together, but with only three that may be luck. Their deviations from the mean add up to zero, so
+# two determine the third: $n$ differences have $n - 1$ [degrees of freedom](glossary.md#degrees-of-freedom).
 #
-# If we knew the spread exactly, a 95% interval would reach 1.96 [standard errors](glossary.md#standard-error) to each
-# side. We only estimate it, so we need a larger factor, *Student's* $t$. **How large is $t$ for 3 seeds, and for 40
-# documents?**
+# If we knew the differences' standard deviation $s$, a 95% interval would reach 1.96 [standard
+# errors](glossary.md#standard-error) $s/\sqrt{n}$ to each side. We only estimate it, so we need a larger factor,
+# *Student's* $t$. **How large is $t$ for 3 seeds, and for 40 documents?**
 
 # %%
 freedom = pd.Index([1, 2, 3, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 4.3 for three seeds, but 2.02 for 40 documents, hardly more than 1.96. With a $t$ for each source we have the
-# formula that lesson 8 used. If the differences are roughly normal, its interval covers the true difference at least as
-# often as it says (Banerjee, below):
+# It is 4.3 for three seeds, but 2.02 for 40 documents. With a $t$ for each source we have the formula that lesson 8
+# used. If the differences are roughly normal, its interval covers the true difference at least as often as it says
+# (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
 #
 # Here $\delta$ is the mean difference of the two strategies, in nats per token. $s_\text{documents}$ is the standard
-# deviation of the $n = 40$ differences by document, and $s_\text{seeds}$ that of the $k = 3$ differences by seed.
+# deviation of the $n = 40$ differences by document, and $s_\text{seeds}$ that of the $k = 3$ by seed.
 
 
 # %%
@@ -255,24 +254,24 @@ percent, low, high = interval(losses, "full", "freeze_embeddings")
 print(f"freeze_embeddings: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now judge your own runs. **Is LoRA, at its own best rate, behind full fine-tuning?**
+# Now judge your own runs. **Is LoRA, at its best rate of the five, behind full fine-tuning?**
 
 # %% tags=["nbval-ignore-output"]
 percent, low, high = interval(tested, "full", "LoRA")
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On our machine, yes: the whole interval is above zero. But our rates were about three times apart, so a finer search
-# may still change the gap.
+# At these two rates, yes: the whole interval is above zero. But LoRA was far worse at 0.03 than at 0.003, so its best
+# rate probably lies between 0.003 and 0.01. A finer search may close the gap or reverse it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
 #
 # Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all were equal, each 95% interval would exclude zero in 5%
-# of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. This is the problem of [multiple
-# comparisons](glossary.md#multiple-comparisons). *Bonferroni's correction* (lesson 8) gives each of $m$ pairs an
-# interval at $1 - 0.05/m$, so that all $m$ are right together with a probability of at least 95%. We test it on 2,000
-# invented tables of seven equal strategies, with the simple interval over documents.
+# of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction* (lesson 8) for
+# such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at $1 - 0.05/m$, so
+# that all $m$ are right together with a probability of at least 95%. We test it on 2,000 invented tables of seven equal
+# strategies, with the simple interval over documents, which excludes zero exactly if $p < 0.05$.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -286,9 +285,9 @@ print(f"with Bonferroni:    {corrected:.0%}")
 course.claim("Corrected, at most 5% of tables show a difference", corrected <= 0.05)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without correction nearly half of the tables report a difference that is none. So we call two strategies *separated*
-# only if the corrected interval of their difference excludes zero. **How many of the 21 recorded pairs does your
-# function separate?**
+# Without correction nearly half of the tables report a difference that does not exist. So we call two strategies
+# *separated* only if the corrected interval of their difference excludes zero. **How many of the 21 recorded pairs does
+# your function separate?**
 
 # %%
 order, level = by_seed.mean().sort_values().index, 1 - 0.05 / 21  # the best first
@@ -311,27 +310,26 @@ chart.legend(loc="outside lower center", ncols=2, frameon=False)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only ten: `bitfit` from each of the six others (far to the right, so not drawn), and `full` from all but
-# `freeze_embeddings`. With two degrees of freedom, the correction raises $t$ from 4.3 to 20, so the 7.3% between these
-# two, which were clear as a single question, are not clear as one of 21.
+# Only ten: `bitfit` from each of the six others (far right, not drawn), and `full` from `freeze_lower`,
+# `last_layers`, `lora` and `qlora`. Our first pair was clear as a single question, but not as one of 21: with three
+# seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%.
 #
-# An interval that includes zero does not mean "equal". `qlora` may be 10% worse than `lora` or 8% better, and either
-# would be more than those 7.3%.
+# An interval that includes zero does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
 # **How could you make the intervals narrower?** Use more documents, more seeds, or fewer questions. For 21 pairs $t$ is
 # 9.6 with four seeds and 6.8 with five. If you decide *before* the runs that only the six pairs with `full` matter, $t$
-# is 11 with three seeds, and here all six would have been separated. [Lesson 17](17_leaderboard.ipynb) calculates how
-# much data an answer takes.
+# is 11 with three seeds, and all six would have been separated. [Lesson 17](17_leaderboard.ipynb) plans such studies.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
 #
 # Save the numbers as CSV, and the chart as PNG for slides and as SVG for print. `course.provenance` says how the record
-# came about: model, text, seeds, versions and command.
+# came about: model, text, seeds, versions and command. (Note your own rates, which `my_runs.csv` lacks.)
 #
 # For your own folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
-# results/notes` does all of this, the search included. Its function `tl.compare_pairs` assumes that a seed matters
-# about equally for every pair, and so separates 15 of our 21. Report this assumption with its results.
+# results/notes` does all this, with the search. With more strategies, its `tl.compare_pairs` assumes that a seed
+# matters about equally for every pair, and so separates 15 of our 21, `full` and `freeze_embeddings` among them. Choose
+# between the two ways before the runs, and report which.
 
 # %%
 folder = Path("../results")
@@ -347,7 +345,7 @@ chart.savefig(folder / "pairs.svg")
 # ## What may be said
 #
 # *For the bundled model, after one pass over 200 Rust passages at each strategy's tuned rate, with three seeds*, the
-# record supports these sentences:
+# record supports:
 #
 # - The perplexity of `lora` on Rust text is 7% to 32% above that of `full`.
 # - The perplexity of `lora` on Rust text is lower than that of `bitfit`.
@@ -357,10 +355,11 @@ chart.savefig(folder / "pairs.svg")
 # - LoRA is worse than full fine-tuning.
 # - `lora` and `qlora` are equal.
 #
-# The first leaves out the conditions: a larger model, other texts or longer training may reverse the order. So may
-# other rates. They were searched on 60 passages, and longer runs often prefer lower ones. They were also a factor of
-# about two apart. A finer search may improve `freeze_lower` by 2 or 3%, and its interval above `full` begins at 3%. The
-# second sentence takes "cannot tell" for "equal".
+# The first leaves out the conditions. On SmolLM2-135M (`course.recorded("smollm2-135m-instruct/documents")`), your
+# function cannot tell `lora` from `full`, but separates `lora` from `qlora`. Other rates may also change the order:
+# ours were searched on 60 passages, about a factor of two apart. By a parabola through three scores, `freeze_lower`
+# could gain 2 or 3%, and its interval above `full` begins at 3%, so do not build on this pair. The second sentence
+# takes "cannot tell" for "equal".
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -368,7 +367,7 @@ chart.savefig(folder / "pairs.svg")
 # - A comparison is fair if all strategies have the same text, the same seeds and the same search for a learning rate.
 # - Subtract document by document, and seed by seed. Two strategies are separated if the interval of their difference,
 #   over documents and seeds, excludes zero.
-# - With many pairs, divide 0.05 by their number. An interval that includes zero means "cannot tell", and not "equal".
+# - With many pairs, divide 0.05 by their number. An interval that includes zero means "cannot tell", not "equal".
 #
 # ## Further reading
 #
@@ -376,8 +375,9 @@ chart.savefig(folder / "pairs.svg")
 # - Bouthillier and others 2021, [Accounting for variance in machine learning
 #   benchmarks](https://arxiv.org/abs/2103.03098): what a seed changes.
 # - Biderman and others 2024, [LoRA learns less and forgets less](https://arxiv.org/abs/2405.09673): LoRA against full
-#   fine-tuning for Llama 2 7B, and how much each forgets.
-# - Banerjee 1960, Approximate confidence interval, *Sankhyā* 22, 357-358: the formula with a $t$ for each source.
+#   fine-tuning for Llama 2 7B.
+# - Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the population
+#   variances are not equal, *Sankhyā* 22, 357-358: our formula.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises
