@@ -10,7 +10,7 @@
 #
 # - compute the [perplexity](glossary.md#perplexity) of a model on your own text, with a confidence interval;
 # - say whether a perplexity is good, bad, or a sign of a fault;
-# - split a text into training, validation and test data, and find what has leaked from one into another.
+# - say what training, validation and test data are for, and find what has leaked from the first into the others.
 #
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), and the loss and the residual stream of [lesson
 # 2](02_inside_a_language_model.ipynb).
@@ -43,8 +43,8 @@ model, report = AutoModelForCausalLM.from_pretrained(
 #
 # To score a model, we let it read a text and look up the probability $p$ that it gave to each token that really came
 # next. The *loss* of a token is $-\ln p$, in [nats](glossary.md#nat): 0.7 if $p$ was one half, 9.2 if it was 0.0001.
-# Perplexity is the exponential of the mean loss, as in lesson 2. The end-of-text token in front is not scored itself.
-# It only gives the first token something to follow.
+# Perplexity is the exponential of the mean loss, as in lesson 2. The end-of-text token in front is not scored: it only
+# gives the first token something to follow.
 
 
 # %%
@@ -73,16 +73,16 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine highest bars begin a word
-# with content: nothing that this model has read suggests that `new` follows `Box::`. Once a word has begun, its other
-# pieces are often easy, as `ved` is after `mo`.
+# with content: nothing that this model has read suggests that `new` follows `Box::`. The rest of a familiar word can be
+# easy, as `ved` is after `mo`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. Therefore the passages are
-# joined to one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
+# joined into one stream, an end-of-text token in front of each, and the stream is read in *windows* of 256 tokens, one
 # after another. Every token but the very first is scored once, the later end-of-text tokens included. `owner` holds
-# each token's document, because the intervals below need the loss of each document.
+# each token's document, which the intervals below need.
 
 
 # %%
@@ -114,23 +114,21 @@ print(f"windows of 32 tokens:  perplexity {perplexity(short):.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The same model on the same text scores a quarter worse in windows of 32 tokens, because the first tokens of each
-# window have hardly anything before them. So two perplexities can be compared only if their windows are the same.
+# window have hardly anything before them. So compare perplexities only if their windows are the same.
 #
 # The tokenizer has to be the same as well, because perplexity is counted per token: a tokenizer that cuts the text into
 # smaller pieces makes each piece easier to predict. To compare models with different tokenizers, divide the loss of the
 # whole text by $\ln 2$, which turns nats into bits, and by its number of bytes. This gives [bits per
 # byte](glossary.md#bits-per-byte).
-#
-# We do not take the mean of the documents' perplexities, because the hardest documents would dominate it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
 #
 # The forty passages are a sample, and forty others would have given another score. The
 # [bootstrap](glossary.md#bootstrap) estimates how far such scores lie apart. We draw forty documents from our forty
-# *with replacement*, so that some come twice or more and others not at all, and compute the perplexity of this draw.
+# *with replacement*, so that some come repeatedly and others not at all, and compute the perplexity of this draw.
 #
-# **Run the next cell a few times with other values of `random_state`. By how much does the perplexity of 133 move?**
+# **Run the next cell a few times with other values of `random_state`. How far from 133 does the perplexity move?**
 
 # %%
 draw = baseline.sample(len(baseline), replace=True, random_state=1)
@@ -155,11 +153,11 @@ print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.
 print("tl:", tl.perplexity(model, tokenizer, texts))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `tl.perplexity` does all of this at once, with other draws. In your own projects use `scipy.stats.bootstrap((nats,
-# tokens), statistic, paired=True, method="percentile")`, where `statistic` computes the perplexity from the two
-# columns, and `paired=True` keeps the nats and tokens of a document together.
+# `tl.perplexity` does all of this with other draws, so its ends differ a little. At work, use
+# `scipy.stats.bootstrap((nats, tokens), statistic, paired=True, method="percentile")`. Your function `statistic(nats,
+# tokens)` returns the perplexity, and `paired=True` keeps the nats and tokens of a document together.
 #
-# **How wide is the interval for ten passages, or for one?** The shapes show how often each perplexity occurs.
+# **How wide is the interval for ten passages, or for one?** The shapes show, smoothed, how often each one occurs.
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
@@ -178,17 +176,20 @@ plt.show()
 #
 # Draw whole documents and not single tokens. If a passage is about an unfamiliar part of Rust, most of its tokens are
 # hard. So they are not independent measurements, and an interval that treats them as such is too narrow.
+#
+# The interval is about *other* passages. Two models on the same passages, such as before and after training, are
+# compared passage by passage, as in [lesson 4](04_full_fine_tuning.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
 #
-# A perplexity means little without something to compare it with. Three baselines cost almost nothing.
+# A perplexity means little without a comparison. Three baselines cost almost nothing.
 #
 # 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
 # 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.
 # 3. **Random weights**: the same network, untrained. This is the [control](glossary.md#control) for pretraining.
 #
-# **Where between 133 and 4,096 are token frequencies?**
+# **Token frequencies will score between 133 and 4,096. Guess where.**
 
 # %%
 vocabulary = model.config.vocab_size
@@ -214,7 +215,7 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # Frequencies already gain so much because a few hundred words and punctuation marks make up most of a text. The
 # pretrained model beats them clearly, although it has never read about Rust: it knows English grammar and the style of
 # technical prose. On text of the kind that it was trained on, about Python, the same model scores 39 (on other text, so
-# compare only roughly).
+# compare roughly).
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
@@ -224,8 +225,8 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a score hides
 #
-# Now we plant a fault: we leave one of the eight blocks out of the model's file, each in turn. transformers fills its
-# tensors with random numbers and goes on, as [lesson 1](01_first_fine_tuning.ipynb) showed.
+# Now we plant a fault: we leave one of the eight blocks out of the model's file, each in turn. transformers initializes
+# its tensors afresh, the matrices with small random numbers, and goes on, as in [lesson 1](01_first_fine_tuning.ipynb).
 #
 # **Which of the eight blocks could be missing without anybody noticing?**
 
@@ -247,10 +248,9 @@ for number, (broken, _) in enumerate(incomplete):
     print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Any of blocks 1 to 6 could be missing. The score stays between 145 and 172, and 145 even lies well inside the interval
-# of 114 to 154. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote, and
-# small random weights add almost nothing. Without the last block the score doubles. Without block 0 it is worse than
-# guessing, so the score alone gives the fault away.
+# Any block but block 0 could be missing, unless you know the intact model's score: the other seven scores are far below
+# that of token frequencies. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones
+# wrote, and small random weights add almost nothing. Only without block 0 does the score alone give the fault away.
 #
 # So read the loading report as well. The check below uses both; its limit is the score of token frequencies.
 
@@ -285,8 +285,8 @@ for number in (0, 2):
 # lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # If a test passage is also in the training text, its score shows what the model has memorised. This is called
-# [leakage](glossary.md#leakage). A copy that differs by one word is nearly as bad. So we look for runs of twelve words
-# that two splits share.
+# [leakage](glossary.md#leakage). A copy that differs by one word is nearly as bad. So we search the other splits for
+# runs of twelve words from the training text.
 
 
 # %%
@@ -332,9 +332,9 @@ pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1
 course.claim("The leaked texts score over 20 times better", after[0] < before[0] / 20)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model knows five texts by heart, and on the ten others it has become worse. If only one passage of the forty had
-# leaked, the score would fall from 133 to 116. That is inside the interval, so nobody would notice. So search for leaks
-# before you train.
+# The model knows five texts by heart, and on the ten others it has become worse. If only one of our forty had leaked,
+# and the others had kept their scores, the score would fall from 133 to 116, and we would praise the training for it.
+# So search for leaks before you train.
 #
 # No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. (Ours has
 # not.) For a downloaded model, test on text that is newer than the model or was never published.
@@ -343,11 +343,11 @@ course.claim("The leaked texts score over 20 times better", after[0] < before[0]
 # ## Key ideas
 #
 # - Perplexity can be compared only on the same text, with the same tokenizer and the same windows. Resample whole
-#   documents to see how far it could have moved.
+#   documents to see how far other documents would move it.
 # - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. If
 #   the model loaded in part, the score may hardly show it, so read the loading report as well.
-# - Training text changes the weights, validation text chooses settings, and test text is scored once. Search for
-#   passages that two splits share before you train.
+# - Training text changes the weights, validation text chooses settings, and test text is scored once. Before you
+#   train, search the training text for passages of the others.
 #
 # ## Further reading
 #

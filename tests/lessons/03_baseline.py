@@ -27,7 +27,7 @@ assert counts.topk(300).values.sum() > 0.5 * counts.sum()
 # Another seed moves them by 1; the first was 7,600 to 11,900.
 first, *middle, last = (perplexity(score(broken, texts)) for broken, _ in incomplete)
 assert vocabulary < first and 1.9 < last / ruler["pretrained"] < 2.2
-assert 143 < min(middle) < 147 < 170 < max(middle) < 174 and min(middle) == middle[3] < high - 5
+assert 143 < min(middle) < 147 < 170 < max(middle) < 174 and 2 * max(*middle, last) < limit
 assert [len(doubts(*incomplete[number], texts[:10], limit)) for number in (0, 2)] == [2, 1]
 assert 254_801 > 151_936 == tl.architecture("qwen2-0.5b").vocab_size
 
