@@ -58,8 +58,8 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Embedding and head
-# (here the same matrix) are not packed, because in the head rounding errors would go straight into the predictions.
+# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Only linear layers
+# are packed, but not the head (here also the embedding): its errors would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
@@ -72,16 +72,16 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
 # w_i \approx s_g \cdot \mathrm{level}[c_i]$$
 #
-# Here $w_i$ is a weight of the group $g$, and $c_i$ is the code that is stored, 0 to 15. Groups are small so that one
-# large weight spoils the scale of only 63 others.
+# Here $w_i$ is a weight of the group $g$, and $c_i$ the stored code, 0 to 15. Groups are small so that one large weight
+# spoils the scale of only 63 others.
 #
 # **Which sixteen levels?** Trained weights are roughly normally distributed. NF4 therefore takes *quantiles* of the
 # normal distribution, the numbers that cut it into parts of equal probability. They lie close together near zero, where
 # most weights are, and far apart at the ends. Seven levels are negative, eight positive, and one is zero, so that a
 # weight of zero stays zero.
 #
-# The quantile of probability 1 is infinite, so NF4 stops half a step before it: 1/32 for 16 levels, 1/30 for 15, and
-# `end` takes the mean of both. `[:-1]` drops probability 0.5, because its quantile is the zero that both sides share.
+# The quantile of probability 1 is infinite, so NF4 stops half a part before it. That is 1/32 with 16 equal parts and
+# 1/30 with 15; `end` uses the mean. `[:-1]` drops probability 0.5, whose quantile is the zero that both sides share.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2
@@ -93,8 +93,8 @@ nf4 = nf4 / nf4.max()
 print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `bucketize` says between which two borders a number lies. With borders half-way between neighbouring levels, the
-# number it returns is the code of the nearest level.
+# `bucketize` says between which two borders a number lies. With borders half-way between levels, the result is the
+# code of the nearest level.
 
 
 # %%
@@ -150,10 +150,9 @@ course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# Now your functions quantise every linear layer in the blocks. For comparison, a second model uses the levels of
-# *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single scale
-# for each matrix (size `None`). A fourth is rounded to int4 and then to NF4, as happens with files that had been
-# rounded before.
+# Now your functions quantise every linear layer in the blocks. A second model uses the levels of *int4*, an ordinary
+# integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single scale for each matrix
+# (size `None`). A fourth is rounded to int4, then to NF4, as happens with files rounded before.
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -196,14 +195,14 @@ for name, model in models.items():
     print(f"perplexity up by {rise[name].mean().expm1():.1%} ± {spread:.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The size of the groups matters more. The scale of a whole matrix is set by its one largest weight, so most weights
-# fall on the few levels near zero. With groups of 64 both kinds of levels cost little, and 20 rows (± is two standard
-# errors over them) cannot tell them apart. Over models of up to 13 billion parameters, the QLoRA paper finds a mean
-# perplexity of 27 with NF4 and of 34 with int4.
+# The size of the groups matters more. The scale of a whole matrix is set by its largest weight, so most weights fall
+# on the few levels near zero. With groups of 64 neither kind of levels costs measurably more than nothing on 20 rows
+# (± is two standard errors). Compared row by row, only the last two models are worse than the first. For larger models
+# the QLoRA paper finds a mean perplexity of 27 with NF4 and 34 with int4.
 #
-# Rounding twice costs nearly as much. The two roundings are independent, so their squared errors add up: the square
-# root of 10%² + 10%² is 14%. So quantise the original weights if you can. One rounding alone changes the weights by 9%,
-# where bf16 changes them by 0.2%. **How can it cost so little?**
+# Rounding twice costs nearly as much as a single scale. The roundings are nearly independent, so their squared errors
+# add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can. One rounding alone
+# changes them by 9%, bf16 by 0.2%. **How can it cost so little?**
 
 # %%
 sample = held_out[:8]
@@ -218,15 +217,16 @@ print(f"mean of all moves, up and down: {moves.mean():+.2f}")
 print(f"positions where the most probable token is the same: {same:.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The errors have no common direction. They make the right token less probable at about half of the positions and more
+# The errors have no common direction: the right token gets less probable at about half of the positions and more
 # probable at the others, so nine tenths of the moves cancel in the loss. Still, at one position in eight the top token
 # changes, so generated text would differ.
 #
 # ## A QLoRA run
 #
 # At work QLoRA takes four calls. `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them.
-# `prepare_model_for_kbit_training` freezes everything and converts what is not packed to fp32 (and by default turns on
-# activation checkpointing). `LoraConfig` describes the adapters, and `get_peft_model` adds them.
+# `prepare_model_for_kbit_training` freezes everything, converts what is not packed to fp32, and by default turns on
+# activation checkpointing. `LoraConfig` describes the adapters, `get_peft_model` adds them. On a recent GPU set
+# bfloat16 below and in `load`.
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -242,9 +242,8 @@ print(f"packed in 4 bits: perplexity {(theirs - before).mean().expm1():+.1%}")
 model = prepare_model_for_kbit_training(model, use_gradient_checkpointing=False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# This is what your own quantisation costs, although yours kept its scales in 32 bits, so double quantisation is free.
-# For comparison we also train LoRA beside the original weights, and beside yours, which are rounded but still take 32
-# bits each. **What does QLoRA cost in perplexity, and what in time?**
+# Yours, with scales in 32 bits, costs as much, so double quantisation is free. We also train LoRA beside the original
+# weights, and beside yours, rounded but of 32 bits each. **What does QLoRA cost in perplexity and time?**
 
 # %% tags=["nbval-ignore-output"]
 config = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
@@ -274,8 +273,8 @@ for name, start in starts.items():
 # A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8 hours
 # and 14 GB, and LoRA in bf16 1.9 hours and 21 GB.
 #
-# One run of each cannot say whether QLoRA ends higher. Over three seeds and 40 documents the two cannot be told apart
-# on the bundled model ([lesson 8](08_peft_family.ipynb)).
+# One run of each proves little. Over three seeds and 40 documents QLoRA ends 1% higher on the bundled model, too little
+# to tell them apart, and 7% on SmolLM2, probably because its file was rounded ([lesson 8](08_peft_family.ipynb)).
 #
 # ## Merging the adapter
 #
@@ -302,8 +301,8 @@ for name, whole in merged.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only the unpacked weights give the model that you trained, because the adapter was trained beside them. With the
 # original ones the top token differs at one position in nine, although the perplexity is about the same here, so score
-# such a model before you use it. Merged into the packed weights, the sum is rounded to 4 bits once more, and the
-# perplexity rises. **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
+# such a model before you use it. Merged into the packed weights, the sum is rounded once more, and as many top
+# tokens differ. **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
 
 # %%
 merged["unpacked"].to(torch.bfloat16).save_pretrained(f"{folder}/merged")
@@ -312,7 +311,7 @@ print(f"perplexity from the file: {nats(ready, held_out).mean().exp():.1f}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # The file is as good as the model that you trained, but its 8.1 MB are more than packed base and adapter together. If
-# memory is short, keep these two, and let peft combine them.
+# memory is short, keep these two instead.
 #
 # ## How much it saves, and when it is worth it
 #
@@ -328,13 +327,14 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
     print(f"{preset}: {2 * count / 1e9:.1f} GB, QLoRA {bits / count / 16:.0%} of it")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If everything were packed, 4.127/16 = 26% would be left. The 7B model comes close, because embedding and head are only
-# 4% of it. In the small model the embedding for its large vocabulary is more than a quarter. With this part in 16 bits
-# 46% would be left, so freeze such a model by hand instead of calling `prepare_model_for_kbit_training`.
+# If everything were packed, 4.127/16 = 26% would be left. At 7B embedding and head are only 4% of the parameters, but
+# in 32 bits they add 7 points; in the small model they are more than a quarter. With this part in 16 bits 46% would be
+# left (29% at 7B). `get_peft_model` also freezes the base, so leave `prepare_model_for_kbit_training` out, and for
+# checkpointing call `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`.
 #
-# So the choice depends on what fills your memory:
+# The choice depends on what fills your memory:
 #
-# - **The frozen weights fill the memory**, as with 7B on a card of 8 GB: QLoRA makes training possible.
+# - **The frozen weights fill the memory**, as with 7B on a card of 16 GB: QLoRA makes training possible.
 # - **The model fits in 16 bits**: use LoRA. Steps are faster, the weights are exact, and the adapter merges into them.
 # - **Activations fill the memory**, as with long texts: four bits help little; see [lesson 9](09_memory.ipynb).
 
