@@ -86,7 +86,7 @@ audit = function_exercise(
 QUIZ = Quiz(
     "quiz08",
     "BitFit trains 0.08% of the bundled model and still needs 69% of full fine-tuning's arithmetic. "
-    "What brings it down to about 43%?",
+    "What brings it down to 42.5%?",
     {
         "a": "Train the bias vectors of the last block only.",
         "b": "Train the bias vectors of the queries only, in every block.",
