@@ -18,8 +18,8 @@ for n, k in least.items():
     assert binom.cdf(k - 1, n, 69 / 75) < 0.025 <= binom.cdf(k, n, 69 / 75)
     drops[n] = round(100 * (69 / 75 - true[binom.cdf(k - 1, n, true) >= 0.8].max()))
 assert drops == {20: 23, 75: 11, 300: 5, 1000: 3}
-# What it can miss: a drop to 70% in a quarter of the sets; and 16 of 20 says 58 to 92%.
-assert 0.75 < binom.cdf(15, 20, 0.7) < 0.8
+# What it can miss: a drop to 70% in a quarter of the sets; 16 of 20 says 58 to 92%; at 84%, the same model fails 266.
+assert 0.75 < binom.cdf(15, 20, 0.7) < 0.8 and binom.cdf(265, 300, 0.84) > 0.98
 assert [round(100 * end) for end in binomtest(16, 20).proportion_ci(method="wilson")] == [58, 92]
 assert release.desk.value_counts().to_dict() == {"Python": 7, "Rust": 7, "other": 6}
 
@@ -50,7 +50,7 @@ assert [(rule(one, CODE) == trained.desk).sum() for one in asked] == [102, 91]
 
 assert counts.sum().tolist() == [75, 75] and "unknown" not in counts.index
 assert (counts["new-form"] - counts["release"]).to_dict() == {"Python": -4, "Rust": -6, "other": 10}
-assert 0.2 < chi2_contingency(counts).pvalue < 0.3
+assert 0.2 < chi2_contingency(counts).pvalue < 0.3 and held_out.question.str.contains("`").sum() == 40
 for n, share in ((75, 0.13), (380, 0.80)):
     shift = chi2_contingency(counts * n / 75).statistic
     assert abs(ncx2.sf(chi2.ppf(0.99, 2), 2, shift) - share) < 0.01
