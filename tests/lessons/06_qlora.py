@@ -25,7 +25,7 @@ for preset, least, most, gb, left in (("qwen2-0.5b", 0.25, 0.29, 1.0, 46), ("lla
     rest = 1 - sum(part.numel() for part in matrices(whole)) / whole.num_parameters()
     assert least < rest < most and round(2 * whole.num_parameters() / 1e9, 1) == gb, "not packed"
     assert round(100 * (4.127 / 16 * (1 - rest) + rest)) == left
-assert round(100 * rest * (2 - 4.127 / 16)) == 7, "Points that embedding and head add in 32 bits"
+assert round(100 * rest * (2 - 4.127 / 16)) == 7, "Points that embedding and head add in fp32"
 
 ends = {name: loss.mean() for name, loss in after.items()}
 assert abs(ends["QLoRA"] - ends["LoRA, your rounding"]) < 5e-3 and ends["QLoRA"].exp() < 90
