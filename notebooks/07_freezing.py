@@ -316,8 +316,8 @@ def report(model):
     output = model(input_ids=unseen, labels=unseen)
     says, ends = output.logits[:, :-1].argmax(-1) == end, unseen[:, 1:] == end
     texts = model.generate(unseen[:, :24], max_new_tokens=40, eos_token_id=end)
-    found = [says & ends, says & ~ends, (texts[:, 24:] == end).any(1)]
-    return [part.sum().item() for part in found] + [round(output.loss.item(), 2)]
+    counts = [says & ends, says & ~ends, (texts[:, 24:] == end).any(1)]
+    return [part.sum().item() for part in counts] + [round(output.loss.item(), 2)]
 
 
 runs = {"default": tuned(3e-3, modules_to_save=["embed_tokens"])}

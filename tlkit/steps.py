@@ -234,7 +234,7 @@ def clip_gradients(state: TrainingState, loss: float) -> float:
             f"those of step {state.step}: try a learning rate below {state.config.learning_rate:g}"
             + (", or the precision fp32" if state.plan.precision != "fp32" else "")
         )
-    if norm > max_norm:  # else no need to walk over all gradients
+    if norm > max_norm:  # else nothing to scale
         nn.utils.clip_grads_with_norm_(state.parameters, max_norm, total_norm)
     return norm
 
@@ -291,7 +291,7 @@ class _LossInChunks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, upstream):
-        gradients = (part.mul_(upstream) for part in vars(ctx).pop("gradients"))
+        gradients = (gradient.mul_(upstream) for gradient in vars(ctx).pop("gradients"))
         return None, next(gradients), None, *(next(gradients) if need else None for need in ctx.needs_input_grad[3:])
 
 

@@ -174,37 +174,6 @@ def exercise(name: str, looks_at: str, *hints: str, mistakes=None) -> Callable[[
     return lambda judge: Exercise(name, looks_at, hints, judge, mistakes or {})
 
 
-def number_exercise(
-    name: str,
-    looks_at: str,
-    *hints: str,
-    right: float | tuple[float, ...],
-    mistakes: dict[str, float | tuple[float, ...]],
-    within: float = 0.01,
-) -> Exercise:
-    """Make an exercise whose answer is a number, or several.
-
-    Args:
-        name: as for `exercise`, and so are `looks_at` and `hints`.
-        right: what is asked for.
-        mistakes: what is said about a typical mistake, and what it leads to. Of several numbers, those count that the
-            mistake changes.
-        within: how far an answer may be off, as a share of the number.
-    """
-    wanted = right if isinstance(right, tuple) else (right,)
-
-    def alike(given: tuple[float, ...], other: float | tuple[float, ...]) -> bool:
-        other = other if isinstance(other, tuple) else (other,)
-        changed = [place for place in range(len(wanted)) if other[place] != wanted[place]]
-        return all(near(given[place], other[place], within=within) for place in changed or range(len(wanted)))
-
-    def judge(answer: object) -> None:
-        given = numbers(answer, len(wanted)) if isinstance(right, tuple) else (number(answer),)
-        compare(given, wanted, mistakes.items(), alike)
-
-    return Exercise(name, looks_at, hints, judge, mistakes)
-
-
 def function_exercise(
     name: str,
     looks_at: str,

@@ -37,7 +37,7 @@ assert stays["miss-default"] == 1 and front.name[front.published].iloc[-1] == be
 alone = on_front(accuracy + np.sqrt(accuracy * (1 - accuracy) / n) * own).mean(axis=0)  # rho = 0
 place = stays.index.get_loc(best)
 assert (round(stays[best], 2), round(alone[place], 2)) == (0.62, 0.45)
-assert 5 <= ((drawn[:, :place] >= drawn[:, [place]]).mean(axis=0) > 0.01).sum() <= 14, "several cheaper rows"
+assert 6 <= ((drawn[:, :place] >= drawn[:, [place]]).mean(axis=0) > 0.01).sum() <= 8, "several cheaper rows"
 
 assert plan.round().astype(int)["rho = 0"].tolist() == [1297, 2580, 39244] and round(39244 / n) == 30
 assert [seeds_needed(s) for s in (0.4, 1, 2)] == [library(1, s) for s in (0.4, 1, 2)] == [4, 17, 64]

@@ -25,8 +25,8 @@ def _cases():
 def _lowest(probabilities, labels, wanted, choose=min, decides=ge, reaches=ge, of_all=False, true_class=False):
     right = probabilities.argmax(1) == labels
     sureness = probabilities.gather(1, labels[:, None])[:, 0] if true_class else probabilities.max(1).values
-    found = [t for t in sureness.tolist() if reaches(_share(right, decides(sureness, t), of_all), wanted)]
-    return choose(found, default=1.0)
+    enough = [t for t in sureness.tolist() if reaches(_share(right, decides(sureness, t), of_all), wanted)]
+    return choose(enough, default=1.0)
 
 
 def _share(right, sure, of_all=False):
