@@ -54,7 +54,7 @@ lint: .venv/installed
 # torch by pip, which a person may have told where the build for their card is; the rest by uv, which downloads side by
 # side and takes a tenth of the time, or by pip where uv reaches no index. pip would compile on one processor, compileall
 # does on all of them, and passes over templates that are no Python. What few processes load is compiled when they do.
-NOT_COMPILED := /(tests|testing|models|_inductor|pip|setuptools|openai|sqlalchemy)/
+NOT_COMPILED := /(tests|_internal|pip|setuptools|openai|sqlalchemy)/|/models/(?!auto/|qwen2/|llama/)
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch uv
