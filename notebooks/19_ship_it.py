@@ -33,6 +33,9 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 from openai import OpenAI
 from scipy.stats import binom, binomtest, chi2_contingency
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
@@ -51,10 +54,10 @@ starting = ThreadPoolExecutor().submit(running.enter_context, service(work, log_
 # ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
 #
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
-# training of a LoRA adapter, with 120 questions in 60 steps. There, a function added `This is a question about` to each
-# question. A caller does not have it, so these words go into the [chat template](glossary.md#chat-template), which is
-# saved with the tokenizer. The *response template* tells the server after which words the answer begins, and which
-# token ends it.
+# training of a LoRA adapter, with 120 questions in 60 steps. (Lesson 1's counting did as well; we compare them at
+# the end.) There, a function added `This is a question about` to each question. A caller does not have it, so
+# these words go into the [chat template](glossary.md#chat-template), which is saved with the tokenizer. The *response
+# template* tells the server after which words the answer begins, and which token ends it.
 
 # %%
 DESKS = ["Python", "Rust", "other"]
@@ -65,7 +68,7 @@ tokenizer.response_template = {
     "start_anchor": words,  # the answer begins after these words
     "fields": {"content": {"close": tokenizer.eos_token}},  # and ends before this token
 }
-adapted, held_out = desk_adapter(tokenizer)
+adapted, training, held_out = desk_adapter(tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Merge it, and check it
@@ -78,7 +81,7 @@ adapted, held_out = desk_adapter(tokenizer)
 batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt")
 with torch.no_grad():
     beside = adapted(**batch).logits
-    merged = adapted.merge_and_unload(safe_merge=True)  # stops at infinite weights
+    merged = adapted.merge_and_unload(safe_merge=True)  # stops at inf or nan
     apart = (merged(**batch).logits - beside).abs().max().item()
 course.claim("The merged model gives the adapter's logits to 1e-3", apart < 1e-3)
 merged.save_pretrained(work / "desk")
@@ -112,20 +115,13 @@ def answers(model, questions):
     return [desk_of(t) for t in tokenizer.batch_decode(ends, skip_special_tokens=True)]
 
 
-def rule(questions, sign="`"):  # the two `if`s of lesson 1
-    rust = np.where(questions.str.contains(sign), "Rust", "other")
-    return np.where(questions.str.contains("Python"), "Python", rust)
-
-
-named, by_rule = answers(loaded, held_out.question), rule(held_out.question)
+named = answers(loaded, held_out.question)
 right = int((held_out.desk == named).sum())
 low, high = binomtest(right, 75).proportion_ci(method="wilson")
 score = f"{right} of 75, {right / 75:.0%} (95% Wilson interval {low:.0%} to {high:.0%})"
-print(f"model: {score}\nrule:  {(held_out.desk == by_rule).sum()} of 75")
+print(score)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The two `if`s cost nothing, can be read, and have three fewer right.
-#
 # ## Serve it, and ask over HTTP
 #
 # `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
@@ -151,7 +147,7 @@ def ask(client, model, question):
     return chat.choices[0].message.content
 
 
-os.environ["NO_PROXY"] = "127.0.0.1," + os.environ.get("NO_PROXY", "")
+os.environ["NO_PROXY"] = "127.0.0.1"  # a company's proxy could not reach this machine
 url = starting.result()  # waits if it has not started yet
 client = OpenAI(base_url=url, api_key="none", timeout=60)
 mine = "What does `import os` do?"
@@ -191,7 +187,7 @@ plt.show()
 #
 # So also compare a new model with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
 # [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. **Take
-# the two `if`s for the old release and the model for the new one. Is it better?**
+# lesson 1's counting of strings for the old release and the model for the new one. Is the model worse?**
 
 
 # %%
@@ -202,17 +198,21 @@ def in_pairs(old, new, desks):
     return lost, won, binomtest(won, max(1, lost + won)).pvalue  # 1 without any
 
 
-split = "only the rule {}, only the model {}, p-value {:.2g}"
-print(split.format(*in_pairs(by_rule, np.array(named), held_out.desk)))
+counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+counting = make_pipeline(counter, LogisticRegression())
+counted = counting.fit(training.question, training.desk).predict(held_out.question)
+split = "only counting {}, only the model {}, p-value {:.2g}"
+print(split.format(*in_pairs(counted, np.array(named), held_out.desk)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# A fair coin splits seven throws at least so unevenly in 45% of the cases, so 75 questions cannot say which is better.
+# A fair coin splits five throws at least so unevenly in 38% of cases, so 75 questions cannot say which is better.
 #
 # ## The tests, and a broken release
 #
 # pytest runs each function whose name begins with `test`, and passes it what the *fixture* `served` returns. The cell
-# writes four files: `test_desk.py`, whose fixture and tests it prints, an empty `pytest.ini`, `asking.py` with two
-# functions of this notebook, and `release.json` (`RELEASE`) with our answers to 20 questions. In a second terminal:
+# writes `release.json` with 20 questions and their desks, `asking.py` with two functions of this notebook and `LEAST`,
+# our 16, an empty `pytest.ini`, `test_desk.py`, which it prints without its head, and `refresh.py`, which calls
+# `record`. Run at once, it adds our answers to `release.json`. In a second terminal:
 #
 # ```text
 # cd desk-service
@@ -229,33 +229,37 @@ print(split.format(*in_pairs(by_rule, np.array(named), held_out.desk)))
 # kill $!
 # ```
 #
-# `curl` waits up to a minute. A model that passes and has not clearly lost in pairs (exercise 19.1) goes out, and you
-# write its answers into `release.json`, as the cell does.
+# `curl` waits up to a minute. A model that passes and has not clearly lost in pairs (exercise 19.1) takes the place of
+# `desk` on port 8000. There, `export DESK_MODEL=desk-new` and `python refresh.py` record its answers. Keep the old
+# folder with a copy of `release.json`, so that you can go back.
 
 # %%
-release = held_out.assign(answer=named).groupby("desk").sample(7, random_state=0)[:20]
-release[["question", "desk", "answer"]].to_json(work / "release.json", orient="records")
-print(f"{(release.answer == release.desk).sum()} of our 20 answers are right\n")
+asked = held_out.groupby("desk").sample(7, random_state=0)[:20]
+asked[["question", "desk"]].to_json(work / "release.json", orient="records")
 asking = f"DESKS, LEAST = {DESKS}, {least[20]}\n\n{inspect.getsource(desk_of)}\n"
-_ = (work / "asking.py").write_text(asking + inspect.getsource(ask), encoding="utf-8")
+(work / "asking.py").write_text(asking + inspect.getsource(ask), encoding="utf-8")
 tests = (Path(course.__file__).parent / "lesson19/desk_tests.py").read_text("utf-8")
-_ = (work / "test_desk.py").write_text(tests, encoding="utf-8")
+(work / "test_desk.py").write_text(tests, encoding="utf-8")
+(work / "refresh.py").write_bytes(b"from test_desk import record\n\nrecord()\n")
 (work / "pytest.ini").touch()  # so that pytest reads no settings of folders above
-print(tests[tests.index("@pytest") :])
+os.environ |= {"DESK_URL": url, "DESK_MODEL": "desk"}  # as `export` does
+subprocess.run([sys.executable, "refresh.py"], cwd=work, check=True)
+release = pd.read_json(work / "release.json")
+print(f"{(release.answer == release.desk).sum()} of our 20 answers are right\n")
+print(tests[tests.index("def ask_all") :])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Then we make a broken release. Its folder `desk-2` has the same weights, but its template has *one space more* at the
 # end. **Will one space cost a few answers, or most of them?**
 
 # %%
-loaded.save_pretrained(work / "desk-2")
-edited = AutoTokenizer.from_pretrained(work / "desk")
-edited.chat_template += " "
-edited.save_pretrained(work / "desk-2")
+shutil.copytree(work / "desk", work / "desk-2", dirs_exist_ok=True)
+template = work / "desk-2/chat_template.jinja"
+template.write_text(tokenizer.chat_template + " ", encoding="utf-8")
 command = [sys.executable, "-m", "pytest", "-q", "--color=no", "test_desk.py"]
 quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # none is needed, and some load slowly
 for name in ("desk", "desk-2"):
-    env = os.environ | quick | {"DESK_URL": url, "DESK_MODEL": name}
+    env = os.environ | quick | {"DESK_MODEL": name}
     run = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
     print(f"{name}:", run.stdout.splitlines()[-1].partition(" in ")[0])  # no seconds
 broken = {ask(client, "desk-2", question) for question in release.question}
@@ -271,8 +275,8 @@ print("texts of desk-2:", broken)
 #
 # After the release nobody tells you the right answers, but your program can keep a log, one line of JSON for each
 # request. (Questions can contain personal data, so decide who may read it.) In the week of the release we send the 75
-# held-out questions. In the next week they come through a new web form, which strips all backticks. **What in the log
-# could show it?**
+# held-out questions. In the next week they come through a new web form, which strips all backticks. **How many
+# answers will it change?**
 
 
 # %%
@@ -287,59 +291,57 @@ def logged(question, path):
 
 stripped = held_out.question.str.replace("`", "")
 logs = {}
-for week, questions in (("release", held_out.question), ("new-form", stripped)):
+for week, questions in (("release", held_out.question), ("web_form", stripped)):
     path = log_folder / f"{week}.jsonl"
     path.unlink(missing_ok=True)  # of an earlier run of this cell
     for question in questions:
         logged(question, path)
     logs[week] = pd.read_json(path, lines=True)
 course.claim("Served, it answers as in memory", list(logs["release"].desk) == named)
+before, after = (log.desk.rename(week) for week, log in logs.items())
+print(pd.crosstab(before, after))
 
 # %% tags=["nbval-ignore-output"]
 logs["release"].ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, in ms
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If the questions change, which is called [drift](glossary.md#drift), the *shares of the answers* often change, too.
-# `chi2_contingency` compares a week's counts with those of the release. Its p-value says how often weeks of other
-# questions with the same shares differ at least this much by chance. We raise an alarm below 0.01. For its power we
-# draw 1,000 pairs of weeks from the shares of our two. **Are 75 requests a week enough?**
+# Twelve, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had a backtick,
+# and none of the 40 others, so without it a question looks like `other`.
+#
+# But a real next week brings other questions, so only *shares* can be compared. If the questions change, which is
+# called [drift](glossary.md#drift), the shares of the answers or of some sign in the questions may change.
+# `chi2_contingency` says how often two weeks whose true shares are equal differ at least this much by chance. We raise
+# an alarm below 0.01. **Which raises it, the desks or the backticks?**
 
 # %%
-weeks = {week: log.desk.value_counts() for week, log in logs.items()}
-counts = pd.DataFrame(weeks).fillna(0).astype(int)  # empty would make the p-value NaN
-print(f"{counts.to_string()}\np-value: {chi2_contingency(counts).pvalue:.2f}\n")
-generator = np.random.default_rng(0)
-for n in (75, 380):
-    weeks = [generator.multinomial(n, counts[week] / 75, 1000) for week in counts]
-    alarms = [chi2_contingency(pair).pvalue < 0.01 for pair in zip(*weeks, strict=True)]
-    print(f"{n} requests a week: the alarm rings in {np.mean(alarms):.0%} of the draws")
+both = pd.concat(logs, names=["week"]).reset_index("week")
+for seen in (both.desk, both.question.str.contains("`").rename("backtick")):
+    counts = pd.crosstab(seen, both.week)
+    print(f"{counts}\np-value: {chi2_contingency(counts).pvalue:.2g}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 75 requests this alarm would rarely ring, and it misses our change. The logged questions show it: 40 of 75 had a
-# backtick, and now none has. So watch such signs of the questions first. No alarm says yet that the model is wrong, so
-# label some questions by hand. Here we know the labels. **Which loses more, the model or the `if`s, and can one line
-# mend it?**
+# Only the backticks. The desks differ so much by chance in a quarter of such weeks, so first watch signs of the
+# questions, such as length, language, and code. No alarm says yet that the model is wrong, so label some questions by
+# hand. Here we know the labels. **Which loses most: the model, counting, or lesson 1's two `if`s?**
 
 
 # %%
-def compare(week, by_rule):
-    by_model, desks = logs[week].desk.to_numpy(), held_out.desk.to_numpy()
-    hits = [int((by == desks).sum()) for by in (by_model, by_rule)]
-    print(f"{week}: model {hits[0]}, rule {hits[1]} of 75 right;", end=" ")
-    print(split.format(*in_pairs(by_rule, by_model, desks)))
-    return hits
+def two_ifs(questions):
+    rust = np.where(questions.str.contains("`"), "Rust", "other")
+    return np.where(questions.str.contains("Python"), "Python", rust)
 
 
-for sign in ("`", r"[^\w\s.,?'\"-]|_"):
-    hits = {week: compare(week, rule(log.question, sign)) for week, log in logs.items()}
+hits = pd.DataFrame(index=["model", "counting", "two ifs"])
+for week, log in logs.items():
+    by = [log.desk.to_numpy(), counting.predict(log.question), two_ifs(log.question)]
+    hits[week] = [(given == held_out.desk).sum() for given in by]
+print(f"{hits}\n\nweb_form:", split.format(*in_pairs(by[1], by[0], held_out.desk)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Sixteen to none looks decisive, but our form removed the one character by which the rule knows Rust. Code has other
-# signs. In the last two lines, the rule reads an underscore, or any character but letters, digits, spaces and `.,?'"-`,
-# as Rust. It loses two of 75 (and 11 of the 120 training questions, by which we chose it), and neither difference to
-# the model is clear. So **for these desks nothing here speaks for a model's server**, though we did not retrain it:
-# first try the `if`s and lesson 1's counting, which had 72 right, with the same log. A model is worth a server where it
-# beats the best simple method.
+# The `if`s lose most, because they know Rust only by the backtick. Counting reads every string of up to four
+# characters and loses least, so **for these desks we would ship counting**, which costs less, too. A model is worth a
+# server where it beats the best simple method, or has to write. To adapt either to the form, train it on labelled
+# questions from there, too.
 #
 # ## Other servers
 #
@@ -353,19 +355,10 @@ for sign in ("`", r"[^\w\s.,?'\"-]|_"):
 # llama-server -m tickets-q4.gguf --host 127.0.0.1
 # ```
 #
-# For the SmolLM2 that lesson 12 tunes live, merged, we ran these steps (the last two from Python) and recorded the
-# answers to 24 validation reports. **How many does `Q4_K_M` change?**
-
-# %%
-trial = pd.read_csv(tl.DATA / "tickets/runs/gguf.csv", keep_default_na=False)
-for way in ("f16", "Q4_K_M"):
-    kept = (trial[way] == trial.transformers).sum()
-    print(f"{way}: {kept} of 24 answers are those of transformers")
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# The conversion to 16 bits changes none of these answers, but `Q4_K_M` changes 18 (and shrinks 271 MB only to 105, as
-# most of its tensors fell back to formats with more bits). Are they worse? Of 96 fields 41 were right before. Eight of
-# these are lost and none is won (p-value 0.008). So test after each conversion.
+# We ran these steps (the last two from Python) for lesson 12's SmolLM2, merged after 24 live steps, and asked
+# for 24 validation reports. The conversion to 16 bits changes no answer, but `Q4_K_M` changes 18 (and shrinks 271 MB
+# only to 105, as most of its tensors fell back to formats with more bits). Of the 41 fields of 96 that were right,
+# eight are lost, and none is won (p-value 0.008). So test after each conversion.
 #
 # ## The model card
 #
@@ -382,9 +375,9 @@ text = f"""---
 - **Not for:** other languages, more than 256 tokens, answers that nobody can correct.
 - **Method:** LoRA, 60 steps, merged, on 120 questions of "Transfer learning, hands on"
   by the workbook's authors, CC BY 4.0 (https://creativecommons.org/licenses/by/4.0).
-- **Tested:** on held-out questions {score}.
-  A rule (the word Python, else a sign of code for Rust) gets {hits["release"][1]}.
-- **Weak:** without backticks {hits["new-form"][0]} of 75 (rule: {hits["new-form"][1]}).
+- **Tested:** on held-out questions {score}; counting strings {hits.release.counting}.
+- **Weak:** without backticks {hits.web_form.model} of 75;
+  counting strings {hits.web_form.counting}.
 - **License:** none yet, so do not pass it on.
 """
 ModelCard(text).save(work / "desk" / "README.md")
@@ -400,7 +393,7 @@ shutil.rmtree(work / "desk-2")  # nobody should be served the broken release
 # - Ship one folder with merged weights, tokenizer, templates and card, and validate and log every answer.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
 #   drop of over 20 points, so compare a new model with the old one in pairs.
-# - Repair the simple method, too, before you decide what to ship.
+# - Run the best simple method on the same log, and ship the better of the two.
 #
 # ## Further reading
 #
@@ -432,16 +425,17 @@ course.quiz("quiz19")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 19.1.** Write the last gate before a release goes out. `old` and `new` are lists with the answers of the
-# running and the new release to the same questions, and `desks` is a list of the right ones. Return a list of the
-# reasons to stop, which is empty if the release may go out:
+# running and the new release to the same questions, and `desks` lists the right ones. Return the list of reasons to
+# stop, empty if the release may go out:
 #
 # - `"unknown"`, if the new release gives this answer more often than the old one;
 # - `"all"`, if it has clearly lost over all questions;
 # - then, in the order of `sorted`, the desks at which it has clearly lost.
 #
 # Count the questions that only the old release gets right (`lost`) and only the new one (`won`). It has clearly lost if
-# `binomtest(lost, lost + won, alternative="greater")` has a p-value below 0.05, divided by the number of tests: one for
-# each desk and one for all. If both are 0, there is nothing to test. (With three desks, six lost to none still pass.)
+# `binomtest(lost, lost + won, alternative="greater")` (one-sided: gains stop nothing) has a p-value below 0.05,
+# divided by the number of tests: one for each desk and one for all. If both are 0, there is nothing to test. (With
+# three desks, six lost to none still pass.)
 
 # %%
 from scipy.stats import binomtest

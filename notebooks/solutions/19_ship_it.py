@@ -6,16 +6,17 @@ import course
 
 # %% [markdown]
 # Write the last gate before a release goes out. `old` and `new` are lists with the answers of the
-# running and the new release to the same questions, and `desks` is a list of the right ones. Return a list of the
-# reasons to stop, which is empty if the release may go out:
+# running and the new release to the same questions, and `desks` lists the right ones. Return the list of reasons
+# to stop, empty if the release may go out:
 #
 # - `"unknown"`, if the new release gives this answer more often than the old one;
 # - `"all"`, if it has clearly lost over all questions;
 # - then, in the order of `sorted`, the desks at which it has clearly lost.
 #
 # Count the questions that only the old release gets right (`lost`) and only the new one (`won`). It has clearly lost if
-# `binomtest(lost, lost + won, alternative="greater")` has a p-value below 0.05, divided by the number of tests: one for
-# each desk and one for all. If both are 0, there is nothing to test. (With three desks, six lost to none still pass.)
+# `binomtest(lost, lost + won, alternative="greater")` (one-sided: gains stop nothing) has a p-value below 0.05,
+# divided by the number of tests: one for each desk and one for all. If both are 0, there is nothing to test. (With
+# three desks, six lost to none still pass.)
 
 # %%
 from scipy.stats import binomtest

@@ -9,14 +9,11 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 from tlkit import BUNDLED, DATA
 
 
-def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.DataFrame]:
-    """Train lesson 1's adapter: 120 questions, two epochs.
-
-    Args:
-        tokenizer: of the bundled model, padding on the left; its template ends the prompt.
+def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.DataFrame, pd.DataFrame]:
+    """Train lesson 1's adapter for two epochs. The tokenizer pads on the left, and its template ends the prompt.
 
     Returns:
-        The adapted model, and 75 unseen questions, each with its desk.
+        The adapted model, its questions, and 75 unseen ones, each with its desk.
     """
     rust = pd.read_json(DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
     general = pd.read_json(DATA / "questions/general.jsonl", lines=True)
@@ -31,14 +28,13 @@ def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.Data
     model = get_peft_model(AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32), lora)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
     schedule = LinearLR(optimizer, 1, 0.05, 60)
-    for step in range(60):
-        start = 4 * (step % 30)
+    for start in 2 * [*range(0, 120, 4)]:
         model(**_encoded(tokenizer, training[start : start + 4])).loss.backward()
         optimizer.step()
         optimizer.zero_grad()
         schedule.step()
     torch.set_num_threads(threads)
-    return model.eval(), picked.groupby("desk").tail(25)
+    return model.eval(), training, picked.groupby("desk").tail(25)
 
 
 def _encoded(tokenizer, rows):

@@ -28,10 +28,7 @@ def service(folder: Path, logs: Path | None = None) -> Iterator[str]:
         logs: gets server.log (None: the folder); both are made if missing.
 
     Yields:
-        The address, as a client of OpenAI's API expects it.
-
-    Raises:
-        RuntimeError: if the server does not start in time.
+        The address, as a client of OpenAI's API expects it (a RuntimeError if it does not start in time).
     """
     for place in (folder, logs or folder):
         place.mkdir(exist_ok=True)
