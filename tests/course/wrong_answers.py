@@ -189,8 +189,8 @@ WRONG = {
         (lambda documents: math.exp(loss(documents)), "2 numbers are asked for"),
     ],
     "ex05_1": [
-        (lambda first, second: "q.A", "a list of names is asked for"),
-        (lambda first, second: list(first.values()), "something in the list that is no name"),
+        (lambda layer: layer.base.weight, "an nn.Linear is asked for"),
+        (lambda layer: layer.base.weight + layer.A @ layer.B, "your function stopped with RuntimeError"),
     ],
     "ex06_1": [
         (lambda x, *layer: x, "the result has the shape"),

@@ -1,5 +1,4 @@
 import numpy as np
-from torch.utils.flop_counter import FlopCounterMode
 
 assert get_peft_model(new_model(), LoraConfig()).peft_config["default"].target_modules == {"q_proj", "v_proj"}
 
@@ -8,13 +7,17 @@ for name, told in (("tiny", [0.19, 0.16, 0.22]), ("smollm2-135m-instruct", [0.05
     record = record.groupby(["strategy", "document"])[["nats", "tokens"]].mean()
     tokens = record.loc["full"].tokens.to_numpy()
     apart = (record.loc["lora"].nats - record.loc["full"].nats).to_numpy()
-    drawn = np.random.default_rng(0).integers(40, size=(2000, len(apart)))
-    means = apart[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
+    drawn = np.random.default_rng(0).integers(40, size=(2000, 40))
+    means = apart[drawn].sum(1) / tokens[drawn].sum(1)
     bounds = [apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])]
     assert np.expm1(bounds).round(2).tolist() == told
 seeds = pd.read_csv(tl.DATA / "comparisons/tiny/runs.csv", comment="#").pivot_table("perplexity", "seed", "strategy")
 gains = np.log(scores["tiny"].perplexity["zero-shot"] / seeds).mean()
-assert round(100 * gains.lora / gains.full) == round(reached) == 81 and kept["size"][8] < 33 and kept["gain"][8] > 50
+assert round(100 * gains.lora / gains.full) == round(reached) == 81
+share, eight, rest = kept.loc[8]  # 29, 63, 54; elsewhere sums are rounded differently
+assert share < 33 and 61 < eight < 65 and 52 < rest < 56
+ready = AutoTokenizer.from_pretrained(f"{folder}/merged")
+assert ready("let x = 1;") == tokenizer("let x = 1;")
 halved, usual, doubled = first_step.values()
 assert abs(halved - usual) < 1e-4 and abs(doubled - usual) > 0.01
 scored = rates.pivot_table("validation_perplexity", "strategy", "learning_rate").round()
@@ -26,22 +29,13 @@ assert [search.loc[name].validation_perplexity.idxmin() for name in ("full", "lo
 adapter = 32 * 8 * (4 * (4096 + 4096) + 3 * (4096 + 11008))  # A and B of rank 8 in Llama 2 7B
 assert round(12 * 6.74) == 81 and round(2 * adapter / 1e6) == 40
 assert round(adapter / 1e6) == 20 and round(12 * adapter / 1e9, 2) == 0.24
-
-
-def arithmetic(model):
-    with FlopCounterMode(display=False) as counter:
-        model(input_ids=rows, labels=rows).loss.backward()
-    return counter.get_total_flops()
-
-
-assert 0.7 < arithmetic(own) / arithmetic(new_model()) < 0.78  # lesson 7 says three quarters
 weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # two of its three products
 assert 0.66 < (2 * weights + 3 * adapter) / (3 * weights) < 0.7
 
 # after: check-start
 fresh = inject(new_model())
 fresh(input_ids=rows, labels=rows).loss.backward()
-assert all(not part.A.grad.any() and part.B.grad.any() for part in adapters_of(fresh))
+assert all(not part.A.grad.any() and part.B.grad.any() for part in lora_layers(fresh))
 
 # after: check-switch
 at = pd.DataFrame(table, ["Rust", "cooking"])

@@ -1,74 +1,72 @@
-"""LoRA: how to see that an adapter learns."""
+"""LoRA: a layer is merged, and the quiz on how its matrices start."""
 
-from functools import partial
+from copy import deepcopy
 
 import torch
+from torch import nn
 
-from course.exercises import Quiz, Wrong, function_exercise, kind
-
-
-def _dead(first, second, alive=lambda gradient: gradient is not None and bool(gradient.any())):
-    return sorted(name for name in first if not alive(first[name]) and not alive(second[name]))
+from course.exercises import Quiz, Wrong, called, compare, exercise, kind
+from course.small import close_tensors, tensor
 
 
-def _steps():
-    """Gradients of two steps, as they are in healthy adapters and in broken ones."""
-    none, zero = None, torch.zeros(2, 3)
-    some = torch.tensor([[0.5, 0.25, 0.0], [0.0, 0.25, -0.25]])
-    level = torch.tensor([[0.5, -0.5, 0.0], [0.0, 0.25, -0.25]])  # not zero, though their sum is
-    healthy = {"q.A": (zero, some), "q.B": (some, some)}
-    for story, broken in (
-        ("for a healthy adapter", {}),
-        ("for an adapter that was never used", {"v.A": (none, none), "v.B": (none, none)}),
-        ("for an adapter with zeros in A and in B", {"v.A": (zero, zero), "v.B": (zero, zero)}),
-        ("for a B that was reached in the first step only", {"v.A": (zero, level), "v.B": (level, zero)}),
-        ("for an adapter that lost its gradient", {"v.A": (none, zero), "v.B": (zero, none)}),
-    ):
-        steps = healthy | broken
-        yield story, *({name: steps[name][step] for name in steps} for step in (0, 1))
+def _layers():
+    """LoRA layers like the lesson's, after training."""
+    with torch.random.fork_rng(devices=[]):  # the reader's random numbers stay
+        torch.manual_seed(0)
+        for story, outputs, inputs, bias in (("without a bias", 6, 6, False), ("with a bias", 4, 6, True)):
+            layer = nn.Module()
+            layer.base, layer.scaling = nn.Linear(inputs, outputs, bias=bias), 1.5
+            layer.A, layer.B = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
+            yield f"for a layer {story}, ", layer
 
 
-def _names(given, *steps):
-    if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-        raise Wrong(f"a list of names is asked for, and this is {kind(given)}.")
-    given = list(given)
-    if not set(given) <= set(steps[0]):
-        raise Wrong("there is something in the list that is no name.")
-    return sorted(given)
+def _merged(weight=lambda base, change, scaling: base + scaling * change, bias=True, copied=True):
+    """The merged layer, or what a mistake makes of it."""
+
+    def merge(layer):
+        made = deepcopy(layer.base) if copied else layer.base
+        made.weight.data = weight(made.weight, layer.B @ layer.A, layer.scaling).detach()
+        made.bias = made.bias if bias else None
+        return made
+
+    return merge
 
 
-dead_adapters = function_exercise(
+_BIAS = "the weights are right, but the bias is not that of `base`."
+_CHANGED = "the result is right, but `layer` has changed. Merge into a copy of its `base`."
+_WEIGHTS = {
+    "B @ A is added without the factor `scaling`.": _merged(lambda base, change, scaling: base + change),
+    "the transpose of B @ A is added.": _merged(
+        lambda base, change, scaling: base + scaling * change.T.reshape_as(base)
+    ),
+    "these are the weights of `base`; the adapter is missing.": _merged(lambda base, *_: base),
+    "this is the change alone; the weights of `base` are missing.": _merged(
+        lambda base, change, scaling: scaling * change
+    ),
+}
+
+
+@exercise(
     "ex05_1",
-    "the list of names for a healthy adapter, and for four that are broken or look so",
-    "A healthy A has no gradient in one of the two steps. In which?",
-    "A gradient may be None or a tensor of zeros. `gradient.any()` says whether one of its entries is not zero.",
-    "Write `alive(gradient)` first: `gradient is not None and bool(gradient.any())`. A name is dead if neither of its "
-    "two gradients is alive.",
-    right=_dead,
-    cases=_steps,
-    mistakes={
-        "a healthy A is in the list. While B is still zero, A waits for the second step.": lambda first, second: _dead(
-            first, first
-        ),
-        "a tensor is in the list that did receive a gradient in the first step.": lambda first, second: _dead(
-            second, second
-        ),
-        "a tensor without any gradient is not in the list: it is None, and not zeros.": partial(
-            _dead, alive=lambda gradient: gradient is None or bool(gradient.any())
-        ),
-        "a tensor whose gradient is zero in both steps is not in the list.": partial(
-            _dead, alive=lambda gradient: gradient is not None
-        ),
-        "the sum of a gradient may be zero although its entries are not.": partial(
-            _dead, alive=lambda gradient: gradient is not None and bool(gradient.sum() != 0)
-        ),
-        "these are the names that do receive a gradient.": lambda first, second: sorted(
-            set(first) - set(_dead(first, second))
-        ),
-    },
-    read=_names,
-    alike=lambda given, expected: given == expected,
+    "a square layer without a bias and another one with a bias",
+    "The formula of the lesson merges the weights. The layer has A, B and `scaling`, which is alpha / r.",
+    "`deepcopy(layer.base)` is an `nn.Linear` with the right shape, dtype, device and bias. Only its weights change.",
+    "Add `layer.scaling * (layer.B @ layer.A).detach()` to `weight.data` of the copy, and return the copy.",
+    mistakes=_WEIGHTS | {_BIAS: _merged(bias=False), _CHANGED: _merged(copied=False)},
 )
+def merge(answer):
+    for story, layer in list(_layers()):
+        handed = deepcopy(layer)
+        given, right = called(answer, handed), _merged()(layer)
+        if not isinstance(given, nn.Linear):
+            raise Wrong(f"{story}an nn.Linear is asked for, and this is {kind(given)}.")
+        wrong = ((why, mistake(layer).weight) for why, mistake in _WEIGHTS.items())
+        compare(tensor(given.weight, right.weight), right.weight, wrong, close_tensors, story)
+        biases = [torch.zeros(len(one.weight)) if one.bias is None else one.bias for one in (given, right)]
+        if not close_tensors(tensor(*biases), biases[1]):
+            raise Wrong(story + _BIAS)
+        if not all(torch.equal(*pair) for pair in zip(handed.parameters(), layer.parameters(), strict=True)):
+            raise Wrong(story + _CHANGED)
 
 
 QUIZ = Quiz(
