@@ -5,7 +5,7 @@
 import course
 
 # %% [markdown]
-# Write the judge that you take away. `losses` has a row for each document and run, with the columns `strategy`, `seed`,
+# Write a judge for your own studies. `losses` has a row for each document and run, with the columns `strategy`, `seed`,
 # `document` and `loss`. All runs read the same documents, but runs that failed are missing, so compare on the seeds
 # that both strategies have. `questions` is the number of pairs in the study. Return the name of the better of the
 # strategies `one` and `other` if the interval of their difference, over documents and seeds and corrected for the

@@ -1,9 +1,13 @@
-assert 181 < before < 184 and chosen.to_dict() == {"full": 1e-3, "LoRA": 1e-2}
+assert 160 < before < 162 and chosen.to_dict() == {"full": 1e-3, "LoRA": 1e-2}
 assert (search.apply(lambda rates: rates.nsmallest(2).iloc[1] / rates.min()) > 1.02).all()  # the choice is no accident
-assert 0.13 < gain[1e-3] < 0.25 and 0.8 < gain[1e-2] < 0.9 and search.full[1e-2] > 1000
-assert interval(tested, "full", "LoRA")[1] > 0
+assert 0.13 < gain[1e-3] < 0.2 and 0.85 < gain[1e-2] < 0.92 and search.full[1e-2] > 1000
+between = tested.copy()
+between.loc[between.strategy == "LoRA", "loss"] = np.concatenate(
+    [document_losses(trained(7e-3, seed, lora=True), test) for seed in range(1, 6)]
+)
+assert interval(tested, "full", "LoRA")[1] > 0 and np.allclose(interval(between, "full", "LoRA"), [6, 2, 10], atol=0.9)
 # For two strategies, and documents of equal length, this is the library's interval.
-pair = tested.assign(nats=lambda x: 63 * x.loss, tokens=63)
+pair = tested.assign(nats=lambda x: 64 * x.loss, tokens=64)
 (library,) = tl.compare_pairs(pair).itertuples()
 ends = np.log1p(interval(tested, library.second, library.first) / 100)
 middle = np.exp(pair.groupby("strategy").loss.mean().mean())
@@ -25,27 +29,25 @@ assert {"profile: real", "train_documents: 200", "epochs: 1", "seeds: 3"} <= set
 
 assert by_document.shape == (40, 7) and by_seed.shape == (3, 7) and paired.low > 0 > unpaired.low
 assert round((by_document.freeze_embeddings - full).mean(), 2) == 0.07 and round(np.exp(0.07), 2) == 1.07
-assert 0.4 < (p < 0.05).any(axis=1).mean() < 0.5
+assert 0.4 < (p < 0.05).any(axis=1).mean() < 0.5 and (p < 0.05 / 21).any(axis=1).mean() < 0.05
 assert [round(stats.t.ppf(1 - level / 2, 2), 1) for level in (0.05, 0.05 / 21, 0.05 / 6)] == [4.3, 20.5, 10.9]
-assert [round(stats.t.ppf(1 - 0.05 / 42, seeds - 1), 1) for seeds in (4, 5)] == [9.6, 6.8]
+assert stats.t.ppf([1 - 0.05 / 42, 1 - 0.05 / 42, 0.975], [3, 4, 4]).round(2).tolist() == [9.62, 6.85, 2.78]
 assert interval(losses, "full", "freeze_embeddings").round(1).tolist() == [7.3, 4.0, 10.7]
 ends = pairs.set_index(["first", "second"])[["percent", "low", "high"]].round(1)
-assert len(ends) == 21 and (order == seven).all() and (pairs.percent > 0).all()
+assert len(ends) == 21 and (pairs.percent > 0).all()
 assert ends.loc[("full", "freeze_embeddings")].tolist() == [7.3, -2.9, 18.5]
 assert ends.loc[[("full", "lora"), ("lora", "qlora")]].round().values.tolist() == [[19, 7, 32], [1, -8, 10]]
 assert round(ends.low["full", "freeze_lower"]) == 3
 own = {(a, "bitfit") for a in seven[:-1]} | {("full", b) for b in seven[2:]}
 told = pairs.set_index(["first", "second"]).verdict
 assert {pair for pair in told.index if told[pair] == "separated"} == own and len(own) == 10
-tool = tl.compare_pairs(losses.set_index("strategy").loc[order].reset_index())
+tool = tl.compare_pairs(losses.set_index("strategy").loc[seven].reset_index())
 apart = set(tool[tool.separated].set_index(["first", "second"]).index)
 assert len(apart) == 15 and own | {("full", "freeze_embeddings")} <= apart
 assert all(interval(losses, "full", other, 1 - 0.05 / 6)[1] > 0 for other in seven[1:])
-# The vertices of two curves: below the best rate that was tried, and for LoRA by more than its gap to full (8%).
-lower, live = np.log(means.freeze_lower[[0.001, 0.002, 0.005]]), np.log(search.LoRA[[3e-3, 1e-2, 3e-2]])
-(a, b, c), (d, e, f) = (np.polyfit(np.log(curve.index), curve, 2) for curve in (lower, live))
+lower = np.log(means.freeze_lower[[0.001, 0.002, 0.005]])
+a, b, c = np.polyfit(np.log(lower.index), lower, 2)
 assert 0.02 < lower.min() - (c - b * b / (4 * a)) < 0.035
-assert 3e-3 < np.exp(-e / (2 * d)) < 1e-2 and live.min() - (f - e * e / (4 * d)) > 0.08
-smollm2 = course.recorded("smollm2-135m-instruct/documents").assign(loss=lambda x: x.nats / x.tokens)
-assert interval(smollm2, "full", "lora")[1] < 0 < interval(smollm2, "lora", "qlora", 1 - 0.05 / 15)[1]  # 6 strategies
+assert interval(smollm, "full", "lora")[1] < 0 < interval(smollm, "lora", "qlora", 1 - 0.05 / 15)[1]
+assert smollm.groupby("strategy").seed.nunique().eq(3).sum() == 6  # the others: one seed
 assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg", "pairs.txt"}

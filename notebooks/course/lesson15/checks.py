@@ -101,8 +101,9 @@ verdict = function_exercise(
 
 QUIZ = Quiz(
     "quiz15",
-    "Two strategies were trained with three seeds each. Over documents, one scores 66 to 79 and the other\n"
-    "69 to 83. Seed by seed, the second is 2.9 to 4.9 above the first. All are intervals at 95%. Do the two differ?",
+    "Two strategies were trained with three seeds each. Over documents, the first has a perplexity of\n"
+    "66 to 79 and the second of 69 to 83. Seed by seed, the second's is 2.9 to 4.9 higher. All are intervals\n"
+    "at 95%. Do they differ?",
     {
         "a": "No: the first two intervals overlap.",
         "b": "Not yet: more seeds must make those two narrower, until they no longer overlap.",
