@@ -19,6 +19,7 @@ from tlkit.settings import Profile
 from tlkit.training import TrainingConfig, batch_at, learning_rate_factor, total_steps, train
 
 PROFILE = Profile("test", train_passages=3, test_passages=5, epochs=1, seeds=2)
+FEW = Profile("few", train_passages=2, test_passages=1, epochs=1, seeds=1)
 CONFIG = TrainingConfig(1e-2, epochs=3, batch_size=4)
 
 
@@ -45,12 +46,12 @@ def last_block_alone(monkeypatch):
 
 
 @cache
-def experiment_of(small_model: str, **settings):
-    return load_experiment(small_model, PROFILE, ComparisonSettings(**settings))[0]
+def experiment_of(small_model: str, profile: Profile, **settings):
+    return load_experiment(small_model, profile, ComparisonSettings(**settings))[0]
 
 
-def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, **settings):
-    experiment = experiment_of(small_model, **settings)
+def run(small_model: str, strategy: str = "last_layers", config: TrainingConfig = CONFIG, profile=PROFILE, **settings):
+    experiment = experiment_of(small_model, profile, **settings)
     report, result, figures, _ = run_strategy(experiment, strategy, config, "validation")
     score = experiment.score(report.model, experiment.data.used.validation)
     assert figures["perplexity"] == score.perplexity
@@ -92,7 +93,7 @@ def test_it_is_left_where_it_would_not_help_or_be_in_the_way(small_model, caches
 
 
 def test_it_is_left_where_it_would_not_fit_in_memory(small_model, caches, last_block_alone, monkeypatch):
-    experiment = experiment_of(small_model)
+    experiment = experiment_of(small_model, PROFILE)
     needed = experiment.blocks.numel() * 32 * 4
     for limit, more in ((needed, 1), (needed - 1, 0)):
         caches.clear()
@@ -144,8 +145,8 @@ def test_lora_in_bf16_is_plain_transformers_and_peft_in_bf16(small_model):
 @pytest.mark.parametrize("strategy", [name for name, family in strategies.FAMILIES.items() if family != "head"])
 def test_in_bf16_what_is_trained_stays_in_fp32_and_the_result_is_near(small_model, strategy):
     """1% of perplexity: an epoch of a model without knowledge, rounded to 8 bits in every product."""
-    config = TrainingConfig(3e-3, epochs=1, batch_size=4)
-    exact, rounded = (run(small_model, strategy, config, precision=name, block_size=32) for name in ("fp32", "bf16"))
+    config, how = TrainingConfig(3e-3, epochs=1, batch_size=4), {"profile": FEW, "block_size": 32}
+    exact, rounded = (run(small_model, strategy, config, precision=name, **how) for name in ("fp32", "bf16"))
     assert {p.dtype for p in rounded[1].model.parameters() if p.requires_grad} == {torch.float32}
     frozen = {p.dtype for p in rounded[1].model.parameters() if not p.requires_grad and p.is_floating_point()}
     beside = strategies.FAMILIES[strategy] == "peft" and strategy not in ("prompt_tuning", "prefix_tuning", "ln_tuning")

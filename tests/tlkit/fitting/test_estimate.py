@@ -59,9 +59,10 @@ def test_the_estimate_is_what_a_real_step_needs(strategy):
     for plan in PLANS if strategy == "full" else PLANS[:1] if strategy == "prefix_tuning" else PLANS[1:2]:
         report = apply_strategy(AutoModelForCausalLM.from_config(config), strategy, **OPTIONS.get(strategy, {}))
         model = report.model
-        shape = {"batch_size": 4, "sequence_length": 64, "plan": plan}
+        tokens = 16 if plan.precision == "bf16" else 64  # a processor without bf16 takes long
+        shape = {"batch_size": 4, "sequence_length": tokens, "plan": plan}
         estimate = estimate_memory(config, strategy, **shape, **OPTIONS.get(strategy, {}))
-        assert estimate.peak == pytest.approx(measured(model, (4, 64), plan, groups=report.groups), rel=2e-3), plan
+        assert estimate.peak == pytest.approx(measured(model, (4, tokens), plan, groups=report.groups), rel=2e-3), plan
     if strategy in ("freeze_lower", "qlora", "prefix_tuning"):  # the same of a model as of its configuration
         assert estimate.peak == estimate_memory(model, batch_size=4, sequence_length=64, plan=plan).peak
 
