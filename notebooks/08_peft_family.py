@@ -10,7 +10,7 @@
 # **You will be able to**
 #
 # - recognise nine methods by their equations, and say which of them can be merged into the model;
-# - swap the method by one peft configuration, train, save and merge DoRA, and check two numbers before any training;
+# - swap the method by one peft configuration, train, save and merge DoRA, and audit a configuration before training;
 # - decide by a paired difference whether a method differs from LoRA, and choose one for a job.
 #
 # **You need** [lesson 5](05_lora.ipynb) and [lesson 7](07_freezing.ipynb).
@@ -18,16 +18,14 @@
 # About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import warnings
 from pathlib import Path
 from tempfile import mkdtemp
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
-from peft import IA3Config, LoraConfig, PeftModel, PrefixTuningConfig, VeraConfig
-from peft import get_peft_model
+from peft import IA3Config, LoraConfig, PeftModel, PrefixTuningConfig, get_peft_model
+from safetensors.torch import load_file, save_file
 from scipy import stats
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -88,7 +86,7 @@ pictures.family_picture()
 # small Qwen2, in which only the layers for queries, keys and values have biases. (A Llama, such as SmolLM2, has none.)
 #
 # **BitFit trains 0.08% of the parameters. What share of full fine-tuning's arithmetic does a step still need?** We let
-# torch count the floating-point operations ([FLOPs](glossary.md#flop)), as in lesson 7.
+# torch count the floating-point operations ([FLOPs](glossary.md#flop)) of a step on four rows.
 
 # %%
 model = new_model()
@@ -100,7 +98,7 @@ print(f"trained: {biases:,} of {sum(p.numel() for p in model.parameters()):,}")
 
 def flops(model):
     with FlopCounterMode(display=False) as counter:
-        model(input_ids=train_rows[:2], labels=train_rows[:2]).loss.backward()
+        model(input_ids=train_rows[:4], labels=train_rows[:4]).loss.backward()
     model.zero_grad()
     return counter.get_total_flops()
 
@@ -115,11 +113,9 @@ print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 # All nine methods train something in or before block 0, so a step needs about two thirds of a full one's FLOPs or more.
 # They save disk space, and usually memory, because only trained parameters have gradients and AdamW's averages.
 
-# %% [markdown] slideshow={"slide_type": "slide"}
-# ## Swap the method
-#
-# In peft most methods are one configuration. LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`. `fit` makes
-# six steps of AdamW on whatever can be trained.
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# `fit` makes six steps of AdamW on whatever can be trained. The trained biases alone go into a file. A new model takes
+# them with `strict=False`, because the file lacks all other parameters.
 
 
 # %%
@@ -138,29 +134,38 @@ def perplexity(model):
     return model(input_ids=validation, labels=validation).loss.exp().item()
 
 
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# `try_out` makes a row of a table: what is trained, the FLOPs (for two rows of text), the perplexity on validation text
-# before and after training, and the size of the saved adapter (BitFit's is calculated). Each rate is the best of a
-# recorded search. **LoRA trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
+fit(model, rate=0.05)
+after = perplexity(model)
+folder = Path(mkdtemp())
+file = folder / "biases.safetensors"
+save_file({name: p for name, p in model.named_parameters() if p.requires_grad}, file)
+loaded = new_model()
+loaded.load_state_dict(load_file(file), strict=False)
+same = abs(perplexity(loaded) - after) < 1e-3
+course.claim("The saved biases turn a new model into the trained one", same)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Swap the method
+#
+# In peft most methods are one configuration. LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`. `try_out`
+# makes a row of a table, with the perplexity on validation text after six steps (it begins at 120) and the size of the
+# saved file. Each rate is the best of a recorded search (for rank 1, of three in runs like this). **LoRA of rank 8
+# trains 72 times as many parameters as BitFit. How much more arithmetic does it need?**
 
 
 # %% tags=["nbval-ignore-output"]
-columns = ["trained", "FLOPs, % of full", "untrained", "after 6 steps", "file, kB"]
-folder = mkdtemp()
-before = perplexity(model)
-fit(model, rate=0.05)
-rows = {"BitFit": [biases, 100 * share, before, perplexity(model), 4 * biases / 1000]}
+rows = {"BitFit": [biases, 100 * share, after, file.stat().st_size / 1000]}
 
 
 def try_out(name, config, rate):
     torch.manual_seed(0)
     model = get_peft_model(new_model(), config)
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
-    row = [trained, 100 * flops(model) / all_flops, perplexity(model)]
+    percent = 100 * flops(model) / all_flops
     fit(model, rate)
-    model.save_pretrained(f"{folder}/{name}")
-    size = Path(folder, name, "adapter_model.safetensors").stat().st_size / 1000
-    rows[name] = [*row, perplexity(model), size]
+    model.save_pretrained(folder / name)
+    size = (folder / name / "adapter_model.safetensors").stat().st_size / 1000
+    rows[name] = [trained, percent, perplexity(model), size]
     return model
 
 
@@ -168,73 +173,82 @@ causal = {"task_type": "CAUSAL_LM"}
 lora = causal | {"r": 8, "lora_alpha": 16, "target_modules": "all-linear"}
 try_out("LoRA", LoraConfig(**lora), 0.01)
 dora = try_out("DoRA", LoraConfig(use_dora=True, **lora), 0.01)
+try_out("LoRA, rank 1", LoraConfig(**lora | {"r": 1, "lora_alpha": 2}), 0.02)
 try_out("IA3", IA3Config(**causal), 0.1)
-live = pd.DataFrame(rows, index=columns).T
+columns = ["trained", "FLOPs, % of full", "perplexity", "file, kB"]
+live = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are small.
+# LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are small. At rank 1,
+# with an eighth of the parameters, it still ends these six steps below IA3 and BitFit.
 #
-# DoRA's 14,336 extra parameters are the row lengths $m$. For the gradient of $m$ every layer keeps two more outputs,
+# DoRA's 14,336 extra parameters are the row lengths $m$. For the gradient of $m$ every layer also keeps the outputs
 # $W x$ and $B A x$. With the 512 tokens of a step these are 2 · 14,336 · 512 · 4 bytes = 59 MB. The record agrees: DoRA
-# takes 159 MB, against LoRA's 100 and even full fine-tuning's 136. (Others take 82 to 119.) In every step it also
-# multiplies out $B A$ to measure the rows of $W + \frac{\alpha}{r} B A$: 2 points more FLOPs here, a smaller share with
-# more text in a step. Merging removes all of that cost:
+# takes 159 MB, against LoRA's 100 and even full fine-tuning's 136. To measure the rows, DoRA also multiplies out $B A$
+# in every step, which is the one point of FLOPs above LoRA. Merging removes all of this cost:
 
 # %%
-merged = PeftModel.from_pretrained(new_model(), f"{folder}/DoRA").merge_and_unload()
+merged = PeftModel.from_pretrained(new_model(), folder / "DoRA").merge_and_unload()
 with torch.no_grad():
     change = merged(input_ids=validation).logits - dora(input_ids=validation).logits
 same = change.abs().max() < 1e-3
 course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", same)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Two numbers to check before training
+# ## Audit a configuration before training
 #
-# The number of trained parameters must be the one that you expect, and the untrained perplexity the base model's,
-# unless the method starts elsewhere. The next configuration is LoRA's, but names no layers. **In how many of the 56
-# linear layers will peft put an adapter?** VeRA and LoRA of rank 1 follow, all three at the best of three rates.
+# A wrong configuration may train without any error. So look at two numbers first: how many parameters it trains, and
+# the largest change that it makes to any logit. The second is 0 for a method that starts as the base model. (For PiSSA,
+# which has changed $W$ itself, and for prompt tuning, whose logits also cover its vectors, compare perplexities
+# instead.)
+#
+# Of the two LoRAs below one names no layers. Of the two prefixes of 16 tokens one is left to peft, and one is zeros.
+# **In how many of the 56 linear layers will peft put an adapter, and does either prefix start as the base model?**
+
 
 # %% tags=["nbval-ignore-output"]
-warnings.filterwarnings("ignore", "Specified to not save")  # VeRA's random matrices
-try_out("LoRA, unnamed", LoraConfig(r=8, lora_alpha=16, **causal), 0.01)
-vera = VeraConfig(target_modules="all-linear", save_projection=False, **causal)
-try_out("VeRA", vera, 0.1)
-rank_1 = LoraConfig(**(lora | {"r": 1, "lora_alpha": 2}))
-try_out("LoRA, rank 1", rank_1, 0.02)
-pd.DataFrame(rows, index=columns).T[4:].round().astype(int)
+@torch.no_grad()
+def audit(adapted, tokens):
+    """The number of trained parameters, and the largest absolute change of a logit."""
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    logits = adapted(input_ids=tokens).logits
+    with adapted.disable_adapter():
+        change = logits - adapted(input_ids=tokens).logits
+    return trained, change.abs().max().item()
+
+
+prefix = causal | {"num_virtual_tokens": 16}
+configs = {
+    "LoRA": LoraConfig(**lora),
+    "LoRA, no layers named": LoraConfig(r=8, lora_alpha=16, **causal),
+    "prefix": PrefixTuningConfig(**prefix),
+    "prefix of zeros": PrefixTuningConfig(**prefix, init_weights="zero"),
+}
+found = {}
+for name, config in configs.items():
+    torch.manual_seed(0)
+    adapted = get_peft_model(new_model(), config).eval()
+    found[name] = [*audit(adapted, validation), perplexity(adapted)]
+columns = ["trained", "change of a logit", "perplexity"]
+pd.DataFrame.from_dict(found, orient="index", columns=columns).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter. There is no warning,
 # so two people who both report "LoRA, $r = 8$" may have trained different things.
 #
-# With `save_projection=False` VeRA saves only its vectors and a seed (which, peft warns, may not restore $A$ and $B$ on
-# every system): 128 kB, not LoRA's 899. But at its default rank, 256, $A$ and $B$ are larger than our narrow $W$, so a
-# step needs 175% of full fine-tuning's FLOPs. (In an 8B Llama it is 73%.) LoRA of rank 1 needs 70% for as small a file,
-# and ends no worse.
-#
-# **Does the untrained perplexity depend on where a prefix starts?**
-
-# %%
-starts = {"peft's default": {}, "zeros": {"init_weights": "zero"}}
-for name, options in starts.items():
-    torch.manual_seed(0)
-    config = PrefixTuningConfig(num_virtual_tokens=16, **options, **causal)
-    start = perplexity(get_peft_model(new_model(), config))
-    print(f"prefix, {name}: {start:.0f}, base model: {before:.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# It does. By default peft draws the prefix at random, and these keys pull attention away from the text, so the
-# perplexity rises to 190. Zeros, which the record used, are safer but no guarantee, because a key of zeros has score 0,
-# which softmax still turns into attention. Our model loses nothing, but SmolLM2 begins about 40% worse.
+# Neither prefix starts as the base model. Keys drawn at random, peft's default, pull attention away from the text, and
+# the perplexity rises to 190. Zeros, which the record used, are safer but no guarantee, because a key of zeros has
+# score 0, which softmax still turns into attention. Here they move a logit by almost 8, though the perplexity hardly
+# changes; SmolLM2 begins about 40% worse.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which methods differ from LoRA?
 #
 # Six steps on 24 rows cannot rank the methods. For the record, fourteen (on SmolLM2 thirteen, without BitFit) read 200
 # Rust texts once, in 55 steps on the bundled model and 44 on SmolLM2-135M, with three seeds each, and were scored on
-# the same 40 test documents. Each had the best rate of its own search, because a shared rate favours whichever it
-# suits.
+# the same 40 test documents. Each had the best rate of its own coarse search, because a shared rate favours whichever
+# it suits.
 #
 # As in lesson 7, we subtract LoRA's loss document by document, and take the mean. Chance enters twice, by the choice of
 # the documents and by the seeds, and the interval combines both:
@@ -249,18 +263,14 @@ for name, options in starts.items():
 #
 # **Which methods will be worse than LoRA on both models?**
 
+
 # %%
-methods = ["lora", "qlora", "dora", "rslora", "pissa", "lora_plus", "lora_fa", "oft"]
-methods += ["vera", "ia3", "ln_tuning", "bitfit", "prefix_tuning", "prompt_tuning"]
-
-
 def above_lora(*folders):
     """Perplexity above LoRA's in percent, and the ends of its interval."""
-    files = [tl.DATA / "comparisons" / folder / "documents.csv" for folder in folders]
-    record = pd.concat(pd.read_csv(file, comment="#") for file in files)
+    record = pd.concat(course.recorded(f"{folder}/documents") for folder in folders)
     record["loss"] = record.nats / record.tokens
     losses = record.pivot_table("loss", ["document", "seed"], "strategy")
-    losses = losses.filter(methods)  # those of them that the record has
+    losses = losses.filter(pictures.METHODS)  # those of them that the record has
     apart = losses.drop(columns="lora").sub(losses["lora"], axis=0)
     squares = 0
     for source in ("document", "seed"):
@@ -275,37 +285,21 @@ def above_lora(*folders):
 smollm2 = "smollm2-135m-instruct"
 beside = {"bundled model": above_lora("tiny/all")}
 beside["SmolLM2-135M"] = above_lora(smollm2, f"{smollm2}/peft")
-both = pd.concat(beside, axis=1).sort_values(("bundled model", "difference"))
-
-# %% slideshow={"slide_type": "subslide"}
-figure, axes = plt.subplots(figsize=(8, 5.6), layout="constrained")
-for shift, (name, table) in zip((-0.15, 0.15), beside.items(), strict=True):
-    table = table.reindex(both.index)
-    reach = [table.difference - table.low, table.high - table.difference]
-    height = np.arange(len(both)) + shift  # one model a little below the other
-    axes.errorbar(table.difference, height, xerr=reach, fmt="o", capsize=3, label=name)
-axes.set_yticks(range(len(both)), both.index)
-axes.axvline(0, color="black", linewidth=1)
-axes.invert_yaxis()
-axes.legend(frameon=False)
-axes.set_xlabel("perplexity above LoRA's (%), jointly 95% intervals for each model")
-axes.set_title("In about 50 steps none beats LoRA measurably; four are worse on both")
-plt.show()
+pictures.intervals_chart(beside)
 
 # %%
-low, high = (both.xs(end, axis=1, level=1) for end in ("low", "high"))
-better = (high < 0).any(axis=None)
-course.claim("No method is measurably better than LoRA on either model", not better)
+best = min(table.high.min() for table in beside.values())
+course.claim("No method is measurably better than LoRA on either model", best >= 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning.
 # - **Worse on the bundled model only** are LoRA-FA (without its optimizer), OFT, VeRA (rank 64), and BitFit.
-# - **Worse on SmolLM2 only** is QLoRA, probably because our file was [rounded once before](06_qlora.ipynb).
+# - **Worse on SmolLM2 only** is QLoRA, probably because our SmolLM2 was [rounded to 4 bits before](06_qlora.ipynb).
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal.
 #
 # The search was coarse. On SmolLM2 it had one seed. On the bundled model its runs were shorter than these, with the
-# rates of LoRA, QLoRA and BitFit about a factor of 2 apart, most others' about 3, so part of LoRA's lead there may come
-# from its finer search. Above VeRA's best rate, 0.1, the next one tried was 1.0.
+# rates of LoRA, QLoRA and BitFit about a factor of 2 apart, most others' about 3, so part of LoRA's lead over those may
+# come from its finer search.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
@@ -316,7 +310,7 @@ course.claim("No method is measurably better than LoRA on either model", not bet
 # | the frozen weights do not fit into memory | [QLoRA](06_qlora.ipynb) |
 # | LoRA is tuned, and time and memory are left | DoRA: expect no large change |
 # | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) |
-# | thousands of adapters to store | try LoRA of rank 1 (good in six steps), VeRA (worse on one model), IA3 (on both) |
+# | thousands of adapters to store | LoRA of rank 1 (good in six steps), VeRA (worse on one model), IA3 (on both) |
 # | many [adapters on one server](19_ship_it.ipynb) | LoRA, unless the server's documentation names another |
 # | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps (Lester et al.) |
 
@@ -325,8 +319,9 @@ course.claim("No method is measurably better than LoRA on either model", not bet
 #
 # - With a searched rate for each and about 50 steps, no method was measurably better than LoRA on either model. Tune
 #   LoRA before you change the method.
-# - All nine send the gradient to block 0. They save disk space, usually memory, and at most a third of the arithmetic.
-# - Before you train, look at the number of trained parameters and at the untrained perplexity.
+# - All nine send the gradient to block 0, so they save at most a third of the arithmetic. They save
+#   disk space, and usually memory.
+# - Before you train, look at the number of trained parameters and at the change of the logits.
 #
 # ## Further reading
 #
@@ -365,23 +360,22 @@ import tlkit as tl
 course.quiz("quiz08")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 8.1.** Write the two checks of this lesson as a function for the start of every training. `adapted` is a
-# model wrapped by peft, in evaluation mode, and `tokens` are token ids of shape (rows, length). Return the number of
-# trained parameters, and the largest absolute difference between a logit of `adapted` and the same logit with the
-# adapter switched off, inside `with adapted.disable_adapter():`. For a method that starts as the base model the second
-# number is 0. (This excludes PiSSA, which has changed $W$ itself, and prompt tuning, whose logits also cover its
-# vectors.)
+# **Exercise 8.1.** Decide about a new method. `new` and `lora` are arrays of losses of shape (documents, seeds), for
+# the same documents and seeds. Return the two ends of the interval of the mean difference, by this lesson's formula for
+# a study of `questions` methods, as perplexity above LoRA's in percent. If 0 lies between them, the two are not told
+# apart.
 
 # %%
-import torch
+import numpy as np
+from scipy import stats
 
 
-def audit(adapted, tokens):
-    """The number of trained parameters, and the largest absolute change of a logit."""
+def interval(new, lora, questions=1):
+    """The ends of the interval of a paired difference, in percent of perplexity."""
     # your code here
 
 
-course.check("ex08_1", audit)
+course.check("ex08_1", interval)
 
 # %% [markdown]
 # Previous: [7 · Freezing](07_freezing.ipynb) ·

@@ -205,7 +205,7 @@ WRONG = {
         (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
     ],
     "ex08_1": [
-        (lambda adapted, tokens: adapted, "2 numbers are asked for"),
+        (lambda new, lora, questions: new, "2 numbers are asked for"),
     ],
     "ex10_1": [
         (_within_except, "the `except` block had not ended"),

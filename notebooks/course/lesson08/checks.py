@@ -1,84 +1,43 @@
-"""The PEFT family: what a configuration trains, and whether the adapted model starts as the base model."""
+"""The PEFT family: the interval of a paired difference, and how much of a step's arithmetic a method saves."""
 
 import math
-from copy import deepcopy
+from functools import partial
 
-import torch
-from peft import IA3Config, LoraConfig, get_peft_model
+import numpy as np
+from scipy import stats
 
 from course.exercises import Quiz, function_exercise, numbers
-from course.small import small_model
-
-
-def _models():
-    """Adapted models: two that start as their base model, and two that do not."""
-    some = {"task_type": "CAUSAL_LM", "target_modules": ["q_proj", "v_proj"]}
-    every = some | {"target_modules": "all-linear", "init_lora_weights": False}
-    configs = {
-        "for LoRA as it starts": LoraConfig(r=4, **some),
-        "for LoRA with matrices that are both drawn at random": LoraConfig(r=4, lora_alpha=32, **every),
-        "for IA3": IA3Config(feedforward_modules=[], **some),
-        "for LoRA of rank 1 that is drawn at random": LoraConfig(r=1, lora_alpha=8, **every),
-    }
-    tokens = torch.arange(24).reshape(2, 12)
-    base = small_model(weights=True).eval()
-    for story, config in configs.items():
-        with torch.random.fork_rng(devices=[]):  # the reader's own random numbers stay as they are
-            torch.manual_seed(0)
-            yield story, get_peft_model(deepcopy(base), config).eval(), tokens
-
-
-def _audit(counted=lambda p: p.numel() * p.requires_grad, change=lambda new, old: (new - old).abs().max()):
-    """What is asked for, or what a usual mistake makes of it."""
-
-    def audit(adapted, tokens):
-        with torch.no_grad():
-            new = adapted(input_ids=tokens).logits
-            with adapted.disable_adapter():
-                old = adapted(input_ids=tokens).logits
-        return sum(counted(p) for p in adapted.parameters()), float(change(new, old))
-
-    return audit
 
 
 def _alike(given, expected):
     return all(math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-5) for pair in zip(given, expected, strict=True))
 
 
-audit = function_exercise(
+def _interval(new, lora, questions, axes=(0, 1), total=np.hypot.reduce, share=np.expm1):
+    """The exercise's answer; its options make the mistakes."""
+    means = [(new - lora).mean(axis) for axis in axes]
+    half = total([stats.t.ppf(1 - 0.025 / questions, len(mean) - 1) * stats.sem(mean) for mean in means])
+    return tuple(100 * share((new - lora).mean() + end) for end in (-half, half))
+
+
+DOCUMENT, SEED = np.arange(12)[:, None], np.arange(3)
+LORA = 3 + DOCUMENT % 5 / 2 + 0.02 * SEED
+NEW = LORA + 0.1 + 0.1 * (-1) ** DOCUMENT + 0.02 * SEED**2
+interval = function_exercise(
     "ex08_1",
-    "both numbers, for four adapted models of which two start as their base model",
-    "The first number: add up `p.numel()` of those `adapted.parameters()` whose `p.requires_grad` is True.",
-    "The second: `adapted(input_ids=tokens).logits`, and the same again inside `with adapted.disable_adapter():`, both "
-    "under `torch.no_grad()`.",
-    "A change can go up or down: `(new - old).abs().max().item()`.",
-    right=_audit(),
-    cases=_models,
+    "the ends of the interval for 12 documents and 3 seeds, with one question and with 13",
+    "Subtract first. `apart.mean(0)` has a mean for each seed, `apart.mean(1)` one for each document.",
+    "Of each: `stats.t.ppf(1 - 0.025 / questions, len(means) - 1) * stats.sem(means)`; then the root of the squares.",
+    right=_interval,
+    cases=[("for one question", NEW, LORA, 1), ("for one of 13 questions", NEW, LORA, 13)],
     mistakes={
-        "the first number counts frozen parameters, too.": _audit(lambda p: p.numel()),
-        "the first number counts tensors; the parameters in them are asked for.": _audit(
-            lambda p: int(p.requires_grad)
-        ),
-        "the first number counts the frozen parameters; the trained ones are asked for.": _audit(
-            lambda p: p.numel() * (not p.requires_grad)
-        ),
-        "the second number is 0 for every model: switch the adapter off for the other logits.": _audit(
-            change=lambda new, old: new.new_zeros(())
-        ),
-        "the second number is a mean; one logit that moves far is lost in it.": _audit(
-            change=lambda new, old: (new - old).abs().mean()
-        ),
-        "the second number is the largest change upwards; a logit can also fall.": _audit(
-            change=lambda new, old: (new - old).max()
-        ),
-        "the second number is the change of the largest logit; the largest change of any logit is asked for.": _audit(
-            change=lambda new, old: (new.max() - old.max()).abs()
-        ),
-        "the second number compares probabilities; logits are asked for.": _audit(
-            change=lambda new, old: (new.softmax(-1) - old.softmax(-1)).abs().max()
-        ),
+        "these ends allow for other documents, but not for other seeds.": partial(_interval, axes=(1,)),
+        "these ends allow for other seeds, but not for other documents.": partial(_interval, axes=(0,)),
+        "the two parts were added. Add their squares, and take the root.": partial(_interval, total=sum),
+        "these are nats, times 100. `np.expm1` gives shares of perplexity.": partial(_interval, share=lambda n: n),
+        "each of 13 questions needs an interval at 1 - 0.05/13.": lambda new, lora, _: _interval(new, lora, 1),
     },
-    read=lambda given, *models: numbers(given, 2),
+    read=lambda given, *losses: numbers(given, 2),
     alike=_alike,
 )
 

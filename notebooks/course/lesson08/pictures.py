@@ -1,13 +1,21 @@
 """Where nine methods of parameter-efficient fine-tuning put their parameters: one scheme and one equation each."""
 
 import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch, Rectangle
 
 from course.drawing import ADAPTER, BEHIND, PASSED, TRAINED, arrow
-from tlkit.reports.figure import INK, SIZE, Chart, described, headline
+from tlkit.reports.figure import INK, SIZE, Chart, described, headline, new_figure
 
 NEW, OWN, FROZEN, COMPUTED = ADAPTER, TRAINED, PASSED, "white"
+# Of the record, and as the text calls them.
+METHODS = {
+    **{"lora": "LoRA", "qlora": "QLoRA", "dora": "DoRA", "rslora": "rsLoRA", "pissa": "PiSSA", "lora_plus": "LoRA+"},
+    **{"lora_fa": "LoRA-FA", "oft": "OFT", "vera": "VeRA", "ia3": "IA3", "ln_tuning": "LN tuning", "bitfit": "BitFit"},
+    **{"prefix_tuning": "prefix tuning", "prompt_tuning": "prompt tuning"},
+}
 W, b, ADD = ("$W$", 0.28, FROZEN), ("$b$", 0.05, FROZEN), ("+", 0.05, COMPUTED)
 A, B = ("$A$", 0.16, NEW), ("$B$", 0.05, NEW)
 # Each method: what a layer's input passes, what it passes beside W, the equation, and what is trained.
@@ -21,7 +29,7 @@ FAMILY = {
     ),
     "VeRA": (
         (W, ADD, b),
-        (("$A$", 0.2, FROZEN), ("$d$", 0.04, NEW), ("$B$", 0.05, FROZEN), ("$e$", 0.04, NEW)),
+        (("$A$", 0.12, FROZEN), ("$d$", 0.03, NEW), ("$B$", 0.05, FROZEN), ("$e$", 0.03, NEW)),
         r"$h = W x + e \odot B\,(d \odot A x) + b$",
         "two vectors; A and B: random, the same in all layers",
     ),
@@ -67,7 +75,7 @@ def family_picture() -> Chart:
     kinds = {"added and trained": NEW, "part of the model, trained": OWN, "frozen": FROZEN, "computed": COMPUTED}
     marks = [Patch(facecolor=shade, edgecolor=INK, hatch="//" * (shade == FROZEN)) for shade in kinds.values()]
     figure.legend(marks, kinds, loc="outside lower center", ncols=4, fontsize="small", frameon=False)
-    headline(figure, "Seven methods add parameters and train only these; two train what the model has")
+    headline(figure, "Seven methods train parameters that they add, two train the model's own")
     figure.words = tuple(f"{name}: {where}" for name, (*_, where) in FAMILY.items())
     return figure
 
@@ -98,3 +106,22 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
     behind = BEHIND if hatch and not above else None
     y = low + height + 0.06 if above else low + height / 2
     axes.text(left + width / 2, y, text, ha="center", va="center", color=INK, bbox=behind, size="small")
+
+
+@described
+def intervals_chart(tables: dict[str, pd.DataFrame]) -> Chart:
+    """Perplexity above LoRA's of the other methods of the record, with intervals, on two models."""
+    figure, axes = new_figure(5.6)
+    order = tables["bundled model"].difference.sort_values().index
+    for shift, (model, table) in zip((-0.15, 0.15), tables.items(), strict=True):
+        middle, low, high = table.reindex(order)[["difference", "low", "high"]].T.to_numpy()
+        axes.errorbar(middle, np.arange(len(order)) + shift, xerr=(middle - low, high - middle), fmt="o", label=model)
+    axes.set_xscale("symlog", linthresh=10)
+    ticks = (-10, -5, 0, 5, 10, 20, 50, 100)
+    axes.set(xticks=ticks, xticklabels=ticks, yticks=range(len(order)), yticklabels=map(METHODS.get, order))
+    axes.set_xlabel("perplexity above LoRA's (%; logarithmic beyond 10), jointly 95% intervals for each model")
+    axes.axvline(0, color=INK)
+    axes.invert_yaxis()
+    axes.legend()
+    headline(figure, "In about 50 steps none beats LoRA measurably; four are worse on both")
+    return figure
