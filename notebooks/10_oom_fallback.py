@@ -3,8 +3,8 @@
 #
 # *Can training go on after it runs out of memory, without losing a step?*
 #
-# Sooner or later a run stops with `CUDA out of memory`. You could start again with half the batch, but that is a
-# different training. The same step can be computed in ways that need far less memory.
+# Sooner or later a run stops with `CUDA out of memory`. Half the batch would be a different training, but the same step
+# can be computed in far less memory.
 #
 # **You will be able to**
 #
@@ -17,8 +17,8 @@
 # About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import timeit
 import warnings
-from contextlib import nullcontext
 from functools import partial
 from tempfile import mkdtemp
 
@@ -34,13 +34,13 @@ import tlkit as tl
 from course.lesson10 import pictures
 
 tl.setup()
+warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 text = tl.pack(tl.load_corpus("rust").train[:20], tokenizer, 64)[:12]  # 12 rows
 
 
 def load():
-    model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
-    return model.train()
+    return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32).train()
 
 
 def adamw(parameters):
@@ -64,12 +64,12 @@ def adamw(parameters):
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
-# tensor that fails is only the first without room, so making it smaller rarely helps. (If "this process"
-# used far less than the capacity, another would hold the rest: see `nvidia-smi`.)
+# tensor that fails is only the first without room, so making it smaller rarely helps. (If "this process" used far less
+# than the capacity, another would hold the rest: see `nvidia-smi`.)
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # Its cure: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up to
-# 2.9) before you start Python. Windows may not support it.
+# 2.9) before you start Python.
 #
 # Here are three segments of such a card, one character per MiB. Of 72 MiB 34 are free (`.`), but no tensor above 8 MiB
 # finds a place. Batches of varying lengths leave such holes.
@@ -115,23 +115,17 @@ def accumulate(model, inputs, labels, size):
         (loss / counted).backward()
 
 
-def mean_of_means(model, inputs, labels, size):
-    for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
-        logits = model(input_ids=rows, use_cache=False).logits.flatten(0, 1)
-        loss = cross_entropy(logits, targets.flatten())  # the mean of this part
-        (loss * size / len(inputs)).backward()
-
-
 def flat(tensors):
     return torch.cat([tensor.detach().flatten() for tensor in tensors])
 
 
-inputs, labels = text[:4, :-1], text[:4, 1:].clone()
-labels[2, 20:] = labels[3, 8:] = -100  # padding
+padded = text.clone()
+padded[2::4, 21:] = padded[3::4, 9:] = -100  # labels, two of four rows with padding
+inputs, labels = text[:4, :-1], padded[:4, 1:]
 
 
-def gradient(way, size, model):
-    way(model, inputs, labels, size)
+def gradient(model, size, rows=slice(0, 4)):
+    accumulate(model, inputs[rows], labels[rows], size)
     return flat(p.grad for p in model.parameters())
 
 
@@ -139,9 +133,10 @@ def apart(one, other):
     return float((one - other).norm() / other.norm())
 
 
-whole = gradient(accumulate, 4, load())
-right = apart(gradient(accumulate, 2, load()), whole)
-wrong = apart(gradient(mean_of_means, 2, load()), whole)
+whole = gradient(load(), 4)
+right = apart(gradient(load(), 2), whole)
+means = [gradient(load(), 2, rows) for rows in (slice(0, 2), slice(2, 4))]
+wrong = apart(sum(means) / 2, whole)
 course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
 print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 
@@ -154,9 +149,10 @@ print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 #
 # Micro-batches help until one row is left. [Activation checkpointing](glossary.md#activation-checkpointing) lowers what
 # this row keeps. It stores only the input of a block, and computes the block's forward pass a second time when
-# backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` calls a function in this way, so we put it
-# around the `forward` of some blocks. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
-# `tl.track_memory` counts the bytes of live tensors. **How much does one block save, and how much do all eight?**
+# backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` does this, so we put it around the `forward` of
+# some blocks. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
+# `tl.track_memory` counts the bytes of live tensors. A block keeps 15,128 bytes a token ([lesson 9](09_memory.ipynb)).
+# **How much will we save for 256 tokens in one block, and how much in all eight?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -170,17 +166,15 @@ def checkpointed(count):  # the first blocks keep only their input
 def activations(model):  # MiB that wait for the backward pass
     with tl.track_memory(model) as track:
         start = track.current
-        hidden = model.get_decoder()(input_ids=text[:4], use_cache=False)
-        kept = track.current - start
-        del hidden  # until here it kept the graph alive
-    return kept / 2**20
+        _hidden = model.get_decoder()(input_ids=text[:4], use_cache=False)  # holds them
+        return (track.current - start) / 2**20
 
 
 for count in (0, 1, 8):
     print(f"{count} of 8 blocks: {activations(checkpointed(count)):.1f} MiB")
 
 # %%
-same = apart(gradient(accumulate, 4, checkpointed(8)), whole)
+same = apart(gradient(checkpointed(8), 4), whole)
 course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -192,26 +186,31 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 #
 # Both ways save activations. Half of the rest is AdamW's two moments, which are needed only once a step. So they can
 # stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters,
-# and the result comes back. The price is time, as gradients and weights travel, and 16 bytes of RAM a parameter.
+# and the result comes back. Our `HostAdamW` starts with the moments of an AdamW on the card, so it can replace that one
+# in the middle of a run. The price is time, as gradients and weights travel, and 16 bytes of RAM a parameter.
 
 
 # %%
-class HostAdamW:
-    def __init__(self, parameters, host=nullcontext):  # host: for a virtual card only
-        self.params, self.host = [p for p in parameters if p.requires_grad], host
-        with self.host():
-            self.copies = [p.detach().to("cpu", copy=True).float() for p in self.params]
-            self.adamw = adamw(self.copies)
+def to_host(tensor):
+    return tensor.detach().to("cpu", copy=True).float()  # in fp32 only on the host
 
-    @torch.no_grad()
-    def step(self):
-        with self.host():
-            for weight, copy in zip(self.params, self.copies, strict=True):
-                copy.grad = weight.grad.to("cpu", copy=True).float()
-            self.adamw.step()
-            self.adamw.zero_grad()
+
+class HostAdamW:
+    def __init__(self, old):
+        self.params = old.param_groups[0]["params"]
+        self.copies = [to_host(weight) for weight in self.params]
+        self.adamw = adamw(self.copies)
         for weight, copy in zip(self.params, self.copies, strict=True):
-            weight.copy_(copy)
+            state = old.state.get(weight, {})
+            if "exp_avg_sq" in state:  # the second moment is made last
+                self.adamw.state[copy] = {k: to_host(v) for k, v in state.items()}
+
+    def step(self):
+        for weight, copy in zip(self.params, self.copies, strict=True):
+            copy.grad = None if weight.grad is None else to_host(weight.grad)
+        self.adamw.step()
+        for weight, copy in zip(self.params, self.copies, strict=True):
+            weight.detach().copy_(copy)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -221,7 +220,7 @@ class HostAdamW:
 # full card, if it is done inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
-# Python drops it only at the end of the block. So `attempt` just notes where the step failed, and returns.
+# Python drops it only at the end of the block. So `attempt` notes where the step failed, and returns.
 
 
 # %%
@@ -243,13 +242,15 @@ def attempt(model, optimizer, batch, size):
 # **Where** a step fails decides the remedy:
 #
 # - In the forward or backward pass, halve the micro-batch.
-# - In the first optimizer step, where AdamW makes its moments, move the optimizer to the host. With one parameter group
-#   and `fused=True`, AdamW makes all moments before it changes any weight, so the failed step has changed nothing. (In
-#   a later step, `HostAdamW` would lose what the moments hold.)
+# - With one row left, or in the optimizer step, move the optimizer to the host, with the moments that it has.
 #
-# To try this without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed
-# the budget is refused with CUDA's message. `card.count` counts the weights; inside `card.host()` nothing is counted.
-# On a real card, leave out `card` and `host`, and move model and batches there by `.to("cuda")`.
+# With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
+# before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
+# (Without `fused`, it needs scratch memory in every step, and may fail half-way.)
+#
+# Without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed the budget
+# is refused with CUDA's message. `card.count` counts the weights; inside `card.host()` nothing is counted.
+# On a real card, leave out `card` and its `host`, and move model and batches by `.to("cuda")`.
 
 
 # %%
@@ -259,81 +260,93 @@ def train(model, card, size=4):
         card.count(model.parameters())
         for step, batch in enumerate(text.split(4), 1):
             while failed := attempt(model, optimizer, batch, size):
-                log.append((step, size, type(optimizer).__name__, failed))
-                on_card = isinstance(optimizer, torch.optim.AdamW)
                 if failed == "forward or backward" and size > 1:
-                    size = size // 2
-                elif failed == "optimizer step" and step == 1 and on_card:
-                    optimizer = None  # frees the moments that were made
-                    optimizer = HostAdamW(model.parameters(), card.host)
+                    size, remedy = size // 2, f"rows at once: {size // 2}"
+                elif isinstance(optimizer, torch.optim.AdamW):
+                    with card.host():
+                        optimizer, remedy = HostAdamW(optimizer), "AdamW to the host"
+                    optimizer.step = card.host()(optimizer.step)  # not counted, either
                 else:
                     raise torch.OutOfMemoryError(f"no remedy left for the {failed}")
-            log.append((step, size, type(optimizer).__name__, "-"))
-    return pd.DataFrame(log, columns=["step", "rows at once", "optimizer", "failed in"])
+                log.append((step, failed, remedy))
+    return pd.DataFrame(log, columns=["step", "failed in", "remedy"])
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Weights and gradients take 15 MiB each, and the moments 31. A row takes about 11 MiB, activations and logits together.
-# We train on a card of 8 GiB, then on one of 76 MiB, and compare the weights. **At which step will the small one fail,
-# and how many rows will fit then?**
+# We train on 8 GiB, then on 76 MiB, and compare the weights. **At which step will the small card fail, and how many
+# rows will fit then?**
 
 # %%
-undisturbed, recovered = load(), load()
-train(undisturbed, tl.virtual_device(memory="8GiB"))
-log = train(recovered, tl.virtual_device(memory="76MiB"))
-difference = apart(flat(recovered.parameters()), flat(undisturbed.parameters()))
-course.claim("The recovered training makes the same weights", difference < 1e-5)
-log
+undisturbed = load()
+train(undisturbed, tl.virtual_device("8GiB"))
+
+
+def recovered(memory):
+    model = load()
+    log = train(model, tl.virtual_device(memory))
+    difference = apart(flat(model.parameters()), flat(undisturbed.parameters()))
+    course.claim(f"Training on {memory} makes the same weights", difference < 1e-5)
+    return log
+
+
+recovered("76MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on,
 # with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
 # of the first two wait. Single rows need 72.
 #
-# Now the loop gets only 48 MiB. **Which remedy comes last?**
+# Now two smaller cards. **What fails on each when single rows are tried, and why?**
 
 # %%
-small = load()
-small_log = train(small, tl.virtual_device(memory="48MiB"))
-difference = apart(flat(small.parameters()), flat(undisturbed.parameters()))
-course.claim("Even 48 MiB make the same weights", difference < 1e-5)
-small_log
+pd.concat({memory: recovered(memory) for memory in ("66MiB", "48MiB")})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Single rows need 15 + 15 + 11 = 41 MiB and fit, so the failure moves to the optimizer step, where no activations are
-# left to save. So look where a step fails:
+# On 66 MiB, a single row does not fit beside the moments in step 2. They move to the host, and the card
+# needs only 15 + 15 + 11 = 41 MiB. On 48 MiB, weights, gradients and moments alone are too much (61), so the first
+# optimizer step fails, when no activations are left to save.
 #
-# | fails in | what fills the card | what helps |
-# | --- | --- | --- |
-# | the first forward or backward pass | all but moments | smaller micro-batches, checkpointing, fewer trained weights |
-# | the first optimizer step | moments | optimizer on the host, fewer trained weights |
-# | the second step | moments beside all of these | as in the first pass, or a restart with AdamW on the host |
-# | a later step | a longer batch, or fragments | halve, or cut long texts; expandable segments |
+# Fewer trained weights ([lesson 5](05_lora.ipynb)) help in both cases. If a late step fails, look for a longer batch or
+# for fragments.
 #
-# **Limits.** On 66 MiB this loop gives up in step 2, as moments cannot move. Without `fused=True`, AdamW needs scratch
-# memory after it has changed moments or weights; such a step can rarely be repeated. A repeated step draws new dropout.
+# **What does each remedy cost?** Here are seconds of a step, the fastest of nine. Guess which remedies compute more.
+
+
+# %% tags=["nbval-ignore-output"]
+def step_of(model, size=4, optimizer=adamw):
+    return partial(attempt, model, optimizer(model.parameters()), text[:4], size)
+
+
+steps = {
+    "no remedy": step_of(load()),
+    "single rows": step_of(load(), size=1),
+    "checkpointing": step_of(checkpointed(8)),
+    "AdamW on the host": step_of(load(), optimizer=lambda p: HostAdamW(adamw(p))),
+}
+rounds = [{n: timeit.timeit(s, number=1) for n, s in steps.items()} for _ in range(9)]
+pd.DataFrame(rounds).min().round(3).to_frame("seconds a step")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Only checkpointing computes more. Single rows compute the same, but small pieces use a processor less well. The host
+# costs little here, as all memory is RAM. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of
+# gradients and weights travel in each step, a second at 25 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
 # These ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
 # micro-batches × cards. Keep it constant when you change the first two. `optim="paged_adamw_32bit"` (bitsandbytes)
-# lets CUDA move the moments to the host when the card is full. We pad half the rows, so a mean of means would show.
-# **Will one row at a time with checkpointing train the same model as four rows at once?**
+# lets CUDA move the moments to the host when the card is full. **Will one row at a time with checkpointing train the
+# same model as four at once, though half the rows are padded?**
 
 
 # %%
-warnings.simplefilter("ignore", FutureWarning)  # gradient_checkpointing: old name
-
-
 def by_trainer(**memory):
     arguments = TrainingArguments(
         mkdtemp(), max_steps=3, learning_rate=1e-3, seed=0, use_cpu=True,
-        report_to="none", disable_tqdm=True, save_strategy="no", **memory,
-    )  # fmt: skip
-    labels = text.clone()
-    labels[2::4, 20:] = labels[3::4, 8:] = -100  # padding, in half of the rows
-    rows = [{"input_ids": a, "labels": b} for a, b in zip(text, labels, strict=True)]
+        report_to="none", disable_tqdm=True, save_strategy="no", **memory)  # fmt: skip
+    rows = [{"input_ids": a, "labels": b} for a, b in zip(text, padded, strict=True)]
     trainer = Trainer(load(), arguments, train_dataset=rows)
     trainer.remove_callback(PrinterCallback)  # which would print every record
     trainer.train()
@@ -341,16 +354,15 @@ def by_trainer(**memory):
 
 
 thrifty = by_trainer(
-    per_device_train_batch_size=1,  # rows at once
-    gradient_accumulation_steps=4,  # times 1 row: the batch is still four
     gradient_checkpointing=True,  # newer releases: activation_checkpointing
-)
+    per_device_train_batch_size=1,  # rows at once
+    gradient_accumulation_steps=4)  # fmt: skip
 difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `Trainer` can also recover, by `auto_find_batch_size=True`, but after an error it starts again from step 1,
-# with nine tenths of the rows, and with weights and moments as they are by then.
+# `Trainer` can also recover, by `auto_find_batch_size=True`, but it starts again from step 1, with nine tenths of the
+# rows and the weights that it has by then.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
@@ -379,13 +391,12 @@ pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 #
 # - The gradient of a batch is the sum over its micro-batches if each divides by the tokens of the *whole* batch.
 #   Accumulation, checkpointing and an optimizer on the host change how a step is computed, not its result.
-# - Recover after the `except` block, drop the gradients of the failed step, and choose the remedy by where it failed.
+# - Repeat a failed step: leave the `except` block, drop its gradients, and choose the remedy by where it failed.
 #
 # ## Further reading
 #
 # - PyTorch, [Understanding CUDA memory usage](https://docs.pytorch.org/docs/stable/torch_cuda_memory.html)
 # - Hugging Face 2024, [Fixing gradient accumulation](https://huggingface.co/blog/gradient_accumulation)
-# - Chen et al. 2016, [Training deep nets with sublinear memory cost](https://arxiv.org/abs/1604.06174)
 # - Ren et al. 2021, [ZeRO-Offload](https://arxiv.org/abs/2101.06840)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -400,32 +411,46 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# **Quiz.** In step 1, memory runs out in the *optimizer step*. Which change can help and still give the same weights?
+# **Quiz.** Of 23.65 GiB, 1.10 GiB is free, and a tensor of 2 GiB is refused. This process has 9.40 GiB in use, 9.20 of
+# them allocated by PyTorch. What do you do first?
 #
-# - **a** Move the optimizer to the host.
-# - **b** Use a smaller micro-batch, because the tensor that was refused is small.
-# - **c** Switch activation checkpointing on.
-# - **d** Take half as many rows in a step.
+# - **a** Look with `nvidia-smi` who holds the rest.
+# - **b** Set `expandable_segments:True`.
+# - **c** Halve the micro-batch.
 
 # %%
 course.quiz("quiz10")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 10.1.** Find a micro-batch that fits. `step(rows)` runs a forward and backward pass with that many rows,
-# and raises `torch.OutOfMemoryError` if they do not fit. Try `rows`, then half as many, rounded down, and so on. Return
-# the first number that fits; if even one row does not, let the error through. Before each new try, the tensors of the
-# failed one must be gone.
+# **Exercise 10.1.** Mend a step. If memory runs out, `faulty_step` tries again with half as many rows at once. But it
+# distorts the gradient of padded rows, counts some rows twice, and tries again while activations are held. Write
+# `mended_step` without these faults. If a single row does not fit, let the error through.
 
 # %%
 import torch
+from torch.nn.functional import cross_entropy
 
 
-def rows_that_fit(step, rows):
-    """Halve `rows` until `step(rows)` no longer runs out of memory."""
+def faulty_step(model, optimizer, inputs, labels, size):
+    try:
+        for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
+            loss = cross_entropy(model(rows).flatten(0, 1), targets.flatten())
+            (loss * len(rows) / len(inputs)).backward()
+    except torch.OutOfMemoryError:
+        if size == 1:
+            raise
+        return faulty_step(model, optimizer, inputs, labels, size // 2)
+    optimizer.step()
+    optimizer.zero_grad()
+    return size
+
+
+def mended_step(model, optimizer, inputs, labels, size):
+    """Take a step with `size` rows at once, or fewer, and return how many fitted."""
     # your code here
 
 
-course.check("ex10_1", rows_that_fit)
+course.check("ex10_1", mended_step)
 
 # %% [markdown]
 # Previous: [9 · Anatomy of a training step](09_memory.ipynb) ·

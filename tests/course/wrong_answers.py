@@ -8,6 +8,7 @@ from statistics import mean
 
 import torch
 from scipy.stats import binomtest
+from torch.nn.functional import cross_entropy
 
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
@@ -109,30 +110,27 @@ def _a_llama_only(model, blocks):
     return model
 
 
-def _halving(least=1, halved=lambda rows: rows // 2, found=lambda rows: rows, keep=False, last=True):
-    """The loop of 10.1, made wrong by its options."""
+def _mended(least=1, halved=lambda rows: rows // 2, clear=True, keep=False, within=False, means=False):
+    """The step of 10.1, made wrong by its options."""
 
-    def rows_that_fit(step, rows):
-        while rows >= least:
-            try:
-                step(rows)
-                return found(rows)
-            except torch.OutOfMemoryError as error:
-                failed = error if keep else None
-                if rows == 1 and last:
-                    raise
-            rows = halved(rows)
-        return failed
+    def step(model, optimizer, inputs, labels, size):
+        try:
+            for rows, targets in zip(inputs.split(size), labels.split(size), strict=True):
+                loss = cross_entropy(model(rows).flatten(0, 1), targets.flatten(), reduction="sum")
+                (loss / ((targets if means else labels) != -100).sum()).backward()
+            optimizer.step()
+            return size
+        except torch.OutOfMemoryError as error:
+            failed = error if keep else None
+            if size <= least:
+                raise
+            if within:
+                return step(model, optimizer, inputs, labels, size // 2)
+        if clear:
+            optimizer.zero_grad()
+        return step(model, optimizer, inputs, labels, halved(size)) if size > 1 else failed or 1
 
-    return rows_that_fit
-
-
-def _within_except(step, rows):
-    try:
-        step(rows)
-    except torch.OutOfMemoryError:
-        return _within_except(step, rows // 2)
-    return rows
+    return step
 
 
 def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False, extra=1.5):
@@ -208,17 +206,14 @@ WRONG = {
         (lambda new, lora, questions: new, "2 numbers are asked for"),
     ],
     "ex10_1": [
-        (_within_except, "the `except` block had not ended"),
-        (_halving(keep=True), "a name held the exception"),
-        (_halving(halved=lambda rows: rows - 1), "the tries are [8, 7, 6, 5, 4]"),
-        (_halving(halved=lambda rows: -(-rows // 2)), "the tries are [7, 4, 2, 1]"),
-        (_halving(least=0, last=False), "the tries are [6, 3, 1, 0]"),
-        (_halving(last=False), "the error has to come through"),
-        (_halving(halved=lambda rows: rows), "never ends"),
-        (_halving(found=lambda rows: 2 * rows), "you return 16, and the first number that fits is 8"),
-        (lambda step, rows: step(rows) or rows, "the tries are [8], and should be [8, 4]"),
-        (lambda step, rows: rows, "the tries are [], and should be [8]"),
-        (_halving(found=lambda rows: None), "your function returns nothing yet"),
+        (_mended(within=True), "the `except` block had not ended"),
+        (_mended(keep=True), "a name held the exception"),
+        (_mended(clear=False), "do gradients of a failed try count?"),
+        (_mended(means=True), "does each token count the same?"),
+        (_mended(least=0), "the error has to come through"),
+        (_mended(halved=lambda rows: rows), "never ends"),
+        (_mended(halved=lambda rows: rows - 1), "you return 3, and 2 at"),
+        (_mended(least=4), "your function stopped with OutOfMemoryError"),
     ],
     "ex11_1": [
         (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
