@@ -52,53 +52,55 @@ called = others.answer.map(parse).str["kind"] == "slow"
 assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).to_numpy().tolist() == [[57, 0], [6, 4]]
 
 # Model and rule together: kind, or system and kind, are what helps the rule most.
-assert list((100 * ways.mean()).round()) == [34, 53, 75, 39, 81, 49, 82]
-assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.5, 0, 1.3]
+assert list((100 * ways.mean()).round()) == [34, 53, 75, 39, 78, 49, 80]
+assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.2, 0, 1]
 assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [51, 72]
-assert lows["lora 72"] < 0 and lows["lora 288"] > 0 > lows["lora 288 + look"] > -5 and round(gap.mean()) == 7
+assert lows["lora 72"] < 0 < lows["lora 288"] and lows["lora 288 + look"] > 10 and round(gap.mean()) == 26
 
 
 # The longer adapter: its cost, its errors, its test.
 def filled(texts, prompts, labels):
-    tables = map(with_list, texts, prompts), map(parse, texts), map(rule, prompts), labels
-    forms, answers, others, labels = (pd.DataFrame(rows).fillna("null")[FIELDS].to_numpy() for rows in tables)
-    return forms == labels, others == labels, answers != others
+    tables = map(with_list, texts, prompts), map(rule, prompts), labels
+    forms, others, labels = (pd.DataFrame(rows).fillna("null")[FIELDS].to_numpy() for rows in tables)
+    return forms == labels, others == labels, forms != others
 
 
 right, by_rule, _ = filled(read.answer, read.prompt, map(json.loads, read.completion))
 assert by_rule[:, 1:3][~right[:, 1:3]].sum() == 7 and round(read.train_seconds.iloc[0] / 60) == 74
-own = scores(read.answer.map(parse), read)  # before the rule's crates are put in
 assert [*(~own[FIELDS]).sum(), own.exact.sum(), by_rule[~own.crate, 0].sum()] == [20, 5, 4, 16, 41, 19]
 assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amount)) == [True] * 4
 written = given.answer, given.prompt, [*map(json.loads, given.completion)]  # of `lora 288`
 right, _, differ = filled(*written)
 own = scores(given.answer.map(parse), given)
-assert [round(x, 2) for x in (own[FIELDS].to_numpy()[differ].mean(), differ.any(1).mean())] == [0.50, 0.74]
-saved = 1 - pd.DataFrame(differ, given.index).sum(axis=1).groupby("id").mean() / 2
-leads = own.exact.groupby("id").mean() - ways["rule"], ways["lora 288"] - ways["rule"]
-units, ends = (test.index, test.topic, test.index), ((-0.04, -0.01), (-0.01, 0.01), (0.2, 0.3))  # below, about, above 0
-for gap, unit, (least, most) in zip((*leads, saved), units, ends, strict=True):  # reports or whole crates are drawn
+assert [round(x, 2) for x in (right[differ].mean(), differ.any(1).mean())] == [0.62, 0.69]
+leads = own.exact.groupby("id").mean() - ways["rule"], ways["lora 288"] - ways["rule"], gap / 100
+units, ends = (
+    (test.index, test.topic, test.topic),
+    ((-0.04, -0.01), (-0.01, 0.01), (0.15, 0.22)),
+)  # below, about, above 0
+for gap, unit, (least, most) in zip(leads, units, ends, strict=True):  # reports or whole crates are drawn
     parts = gap.groupby(unit).agg(["sum", "size"])
     sums = parts.sample(len(parts) * 4_000, replace=True, random_state=0).to_numpy().reshape(4_000, -1, 2).sum(1)
     assert least < pd.Series(sums[:, 0] / sums[:, 1]).quantile(0.05 / 6) < most
 LISTED |= more
 right, by_rule, differ = filled(*written)
-assert [round(100 * x.all(1).mean()) for x in (right | differ, by_rule[:, :2])] == [81, 73]
+assert [round(100 * x.all(1).mean()) for x in (right | differ, by_rule[:, :3])] == [73, 51]
 LISTED -= more
 
 # What was saved and is loaded again answers as what was trained.
 trainer.model.set_adapter("default")
 again = AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir, dtype="float32")
-assert write(again, asked[:8]) == write(trainer.model, asked[:8])
+assert write(again, asked[:1], 16) == write(trainer.model, asked[:1], 16)
 assert round((folder / arguments.output_dir / "adapter_model.safetensors").stat().st_size / 1e6) == 5
 
 # after: live
 # The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
 live = (100 * scores(map(parse, texts), some)).mean()
-assert len(some) == 12 and live.valid >= 75 and live[FIELDS[:3]].mean() >= 25 and right["rule"].exact == 6
-assert right["yours"].exact < 6
+assert len(some) == 6 and live.valid >= 75 and live[FIELDS[:3]].mean() >= 10 and right["rule"].exact == 4
+assert right["yours"].exact < 4
 
 # after: longer
 # What is loaded answers as recorded, but for rounding.
-assert (pd.Series(write(trainer.model, asked), some.index) == read.answer[some.index]).sum() >= 11
+again = pd.Series(write(trainer.model, asked[:3]), some.index[:3])
+assert (again == read.answer[again.index]).sum() >= 2
 assert list(both.exact) == [31, 52] and limits[0].high < limits[1].low
