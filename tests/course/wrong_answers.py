@@ -133,9 +133,10 @@ def _mended(least=1, halved=lambda rows: rows // 2, clear=True, keep=False, with
     return step
 
 
-def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=min, late=False, extra=1.5):
+def audited(report, nats=math.log, apart=abs, seeds=3, part=8, least=0, nothing=min, late=False, shortest=0.5):
     """The audit of exercise 16.1; the options make it wrong, each as somebody does."""
-    everything, trained, gain = report["parameters"], report["trained"], report["bottom"] * (report["speedup"] - extra)
+    trained, fixed = report["trained"], report["fixed"]
+    pace = report["seconds"] / ((part * report["parameters"] + 88 * trained) / report["bandwidth"] + fixed)
     loss, baseline = report["first_loss"], nats(report["baseline"])
     evaluation = apart(baseline - loss) > 1
     loading = nothing(loss, baseline) >= math.log(report["vocabulary"]) - 1
@@ -146,7 +147,7 @@ def audited(report, nats=math.log, apart=abs, seeds=3, part=1, least=0, nothing=
             "loading": loading and not (late and evaluation),
             "count": abs(sum(report["parts"]) - trained) > least,
             "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
-            "speed": gain > (part * 8 + 88) * everything / (part * 8 * everything + 88 * trained),
+            "speed": not shortest <= pace <= 2,
         }.items()
         if holds
     }
@@ -234,8 +235,8 @@ WRONG = {
         (partial(audited, nats=float), "cannot be compared directly"),
         (partial(audited, apart=float), "in either direction"),
         (partial(audited, seeds=0), "both have to be enough"),
-        (partial(audited, part=0), "shrinks by less than what is trained"),
-        (partial(audited, extra=0), "above 1.5 plus the ratio"),
+        (partial(audited, part=0), "8 bytes of each parameter"),
+        (partial(audited, shortest=0), "not timed to its end"),
         (partial(audited, least=1000), "one parameter is enough"),
         (partial(audited, nothing=max), "would be as bad in its first training step"),
         (partial(audited, late=True), "for symptom 2, 'loading' is missing"),
