@@ -15,7 +15,7 @@ import random
 
 
 def interval(documents, draws=1000):
-    """Low and high end of perplexity, for other documents of the same kind."""
+    """Low and high end of the 95% bootstrap interval, over documents."""
     ### BEGIN SOLUTION
     sums = [(sum(losses), len(losses)) for losses in documents]
     perplexities = []

@@ -85,8 +85,7 @@ QUIZ = Quiz(
     "A colleague checks that no test passage is equal to a training passage, and finds none. But one test passage "
     "stands in the training text with one comma left out. What follows?",
     {
-        "a": "The check compares whole passages, character by character. This score is in part a test of memory all "
-        "the same.",
+        "a": "The check missed a near copy, so the score of this passage is partly memory.",
         "b": "Without the comma it is another text for the model, so nothing has leaked.",
         "c": "The interval of the test score becomes wider, and this reveals the copy.",
         "d": "Only the training loss is too good; the test score is not affected.",
