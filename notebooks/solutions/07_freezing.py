@@ -6,18 +6,18 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Repair the recipe. Write a function that makes the last `blocks` blocks and the final norm trainable, freezes all
+# Repair the recipe. Write a function that makes the last `count` blocks and the final norm trainable, freezes all
 # else, and returns the model. It must be right for a Llama (blocks in `model.layers`, final norm `model.norm`) and for
 # a GPT-2 (`transformer.h`, `transformer.ln_f`), so do not go by names. `tl.find_blocks(model)` returns the blocks, and
 # `model.get_decoder().children()` the modules around them.
 
 
 # %%
-def train_last(model, blocks):
+def train_last(model, count):
     """The model, with its last blocks and its final norm trainable and nothing else."""
     ### BEGIN SOLUTION
     model.requires_grad_(False)
-    tl.find_blocks(model)[-blocks:].requires_grad_(True)
+    tl.find_blocks(model)[-count:].requires_grad_(True)
     for child in model.get_decoder().children():
         if {p.ndim for p in child.parameters()} == {1}:  # a norm has vectors alone
             child.requires_grad_(True)
