@@ -20,7 +20,7 @@ from tlkit.memory import move_weights
 COUNT_THEIR_PEAK = ("cuda", "xpu")
 KINDS = ("cuda", "mps", "xpu", "cpu")
 ABSENT = "not present on this machine"
-# How much faster a product must be for a step to gain: with AMX, products are 6 to 8 times as fast, LoRA steps 1.6.
+# How much faster a product must be for a step to gain: with AMX, products are 3 to 8 times as fast, steps 1.7 to 2.
 WORTHWHILE = 2.0
 
 

@@ -25,7 +25,7 @@ CONFIGURATIONS = {"allow_patterns": ["config.json", "adapter_config.json", "clas
 # Masks and position tables that earlier transformers kept in the file.
 NEVER_LEARNED = re.compile(r"(^|\.)(attn|attention)\.(masked_)?bias$|(^|\.)(inv_freq|causal_mask|position_ids)$")
 SENTENCE = "The quick brown fox jumps over the lazy dog."
-PROBE = 40  # tokens of the text in which the future is looked for
+PROBE = 40  # tokens in which the future is looked for
 OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 
 
@@ -33,7 +33,7 @@ OFFLINE = {"trust_remote_code": False, "local_files_only": True}
 class LoadedModel:
     """A model with its tokenizer, and how many of its tensors came from the file."""
 
-    model: nn.Module  # a transformers model; with an adapter, peft's wrapper around one
+    model: nn.Module  # of transformers; with an adapter, peft's wrapper
     tokenizer: PreTrainedTokenizerBase
     name: str
     tensors_loaded: int
@@ -91,7 +91,7 @@ def load_model(
     refuse_unusable_tokenizer(name, tokenizer, model)
     if classes is None:
         refuse_sight_of_the_future(name, model, tokenizer)
-    else:  # the class is read off the last token that is no padding
+    else:  # the class is read off the last token but padding
         model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
     return LoadedModel(model, tokenizer, name, 0 if random_init else total - len(class_head(model)), total)
@@ -103,7 +103,7 @@ def _model_of(name: str, folder: Path, dtype: torch.dtype, random_init: bool, cl
     if random_init:
         return kind.from_config(transformers.AutoConfig.from_pretrained(folder, **OFFLINE, **size), dtype=dtype)
     options = {"use_safetensors": True, "output_loading_info": True, "ignore_mismatched_sizes": True} | OFFLINE
-    model, loading = kind.from_pretrained(folder, dtype=dtype, **options, **size)
+    model, loading = kind.from_pretrained(folder, dtype=dtype, device_map="cpu", **options, **size)  # 4 bits, too
     if classes is not None:  # its head is new
         new = set(map(id, class_head(model)))
         head = {key for key, parameter in model.named_parameters() if id(parameter) in new}

@@ -27,7 +27,9 @@ def by_the_libraries():
         bnb_4bit_compute_dtype=torch.float32,
     )
     source = PRESETS["tiny"].source
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32, quantization_config=packed)
+    model = AutoModelForCausalLM.from_pretrained(
+        source, dtype=torch.float32, quantization_config=packed, device_map="cpu"
+    )
     torch.manual_seed(0)
     return get_peft_model(model, LoraConfig(r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"))
 
