@@ -12,18 +12,15 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
 # [lesson 12](12_a_real_task.ipynb) for intervals.
 #
-# About 37 minutes.
+# About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import inspect
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -31,7 +28,6 @@ import numpy as np
 import pandas as pd
 import torch
 from huggingface_hub import ModelCard, ModelCardData
-from openai import OpenAI
 from scipy.stats import binom, binomtest, chi2_contingency
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -40,27 +36,46 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
 import tlkit as tl
-from course.lesson19.desk import desk_adapter
-from course.lesson19.service import service
+from course.lesson19.desk import desk_adapter, free_port
 
 tl.setup()
 work, log_folder = Path("desk-service"), Path("desk-logs")  # beside this notebook
-running = ExitStack()  # a server that needs seconds to start, so it begins now
-starting = ThreadPoolExecutor().submit(running.enter_context, service(work, log_folder))
+log_folder.mkdir(exist_ok=True)
+files = Path(course.__file__).parent / "lesson19/desk_service"
+shutil.copytree(files, work, dirs_exist_ok=True)
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Start a server
+#
+# ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
+#
+# `transformers serve` comes with transformers (`pip install "transformers[serving]"`). It speaks the protocol of
+# OpenAI's API, as llama.cpp, Ollama and vLLM do, so one client can talk to all. It needs some seconds to start, so we
+# start it now. It will serve any model in `desk-service`, whose folder a request names.
+#
+# 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the server
+# asks for no password, and whoever reaches it can unload the model. Others come through a proxy with a login, and to
+# `/v1/chat/completions` only.
+
+# %%
+port = free_port()  # at work a fixed one, such as 8000
+command = [sys.executable, "-m", "transformers.cli.transformers", "serve"]
+command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
+# It downloads nothing, and writes any errors into server.log.
+env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
+with (log_folder / "server.log").open("w", encoding="utf-8") as log:
+    server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
 #
-# ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
-#
 # The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
-# training of a LoRA adapter, with 120 questions in 60 steps. (Lesson 1's counting did as well; we compare them at
-# the end.) There, a function added `This is a question about` to each question. A caller does not have it, so
-# these words go into the [chat template](glossary.md#chat-template), which is saved with the tokenizer. The *response
-# template* tells the server after which words the answer begins, and which token ends it.
+# training of a LoRA adapter, with 120 questions in 60 steps. (Lesson 1's counting did at least as well: see the
+# end.) There, a function added `This is a question about` to each question. A caller does not have it, so these words
+# go into the [chat template](glossary.md#chat-template), which is saved with the tokenizer. The *response template*
+# tells the server after which words the answer begins, and which token ends it.
 
 # %%
-DESKS = ["Python", "Rust", "other"]
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED, padding_side="left")
 words = "This is a question about"
 tokenizer.chat_template = "{{ messages[-1]['content'] }} " + words
@@ -73,9 +88,9 @@ adapted, training, held_out = desk_adapter(tokenizer)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Merge it, and check it
 #
-# One model is simpler to ship than a base and an adapter, so we [merge](glossary.md#merging) the two. Then we check two
-# things: the merged model must give the same [logits](glossary.md#logit) as before, and the model that is loaded from
-# the folder must have the same weights. **Which of the two should hold exactly, and which only nearly?**
+# One model is simpler to ship than a base and an adapter, so we [merge](glossary.md#merging) the two. Then we check
+# that the merged model gives the same [logits](glossary.md#logit) as before, and that the model loaded from the folder
+# has the same weights. **Which should hold exactly, and which only nearly?**
 
 # %%
 batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt")
@@ -98,12 +113,13 @@ print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 # ## Validate every answer
 #
 # A model can write anything, but its caller needs one of three names. So `desk_of` turns any other answer into
-# `unknown`, and the question goes to a person.
-
+# `unknown`, and the question goes to a person. It stands in `asking.py`, which is printed first. Then we ask the model
+# in memory, to know which answers to expect of the server.
 
 # %%
-def desk_of(text):
-    return text.strip() if text.strip() in DESKS else "unknown"
+print((work / "asking.py").read_text("utf-8"))
+sys.path.append(str(work))  # so that Python finds asking.py
+from asking import DESKS, ask, connect, desk_of
 
 
 def answers(model, questions):
@@ -122,49 +138,28 @@ score = f"{right} of 75, {right / 75:.0%} (95% Wilson interval {low:.0%} to {hig
 print(score)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Serve it, and ask over HTTP
+# ## Ask over HTTP
 #
-# `transformers serve` is a small server that comes with transformers (`pip install "transformers[serving]"`). It speaks
-# the protocol of OpenAI's API, as llama.cpp, Ollama and vLLM do, so one client can talk to all. On Linux or macOS:
-#
-# ```text
-# cd desk-service
-# HF_HUB_OFFLINE=1 transformers serve desk --host 127.0.0.1 --port 8000
-# ```
-#
-# `desk` is the folder of the only model that callers can ask, and `HF_HUB_OFFLINE=1` keeps the server from downloading
-# another. 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the
-# server asks for no password, and whoever reaches it can unload the model. Others come through a proxy with a login,
-# and to `/v1/chat/completions` only. Here the first cell started the server by `service`, on a free port, for any
-# folder in `desk-service`. **Put a question of your own into `mine`.**
-
+# A request names the model by its folder, `desk`. **Put a question of your own into `mine`.**
 
 # %%
-def ask(client, model, question):
-    messages = [{"role": "user", "content": question}]
-    options = {"model": model, "max_tokens": 3, "temperature": 0}
-    chat = client.chat.completions.create(messages=messages, **options)
-    return chat.choices[0].message.content
-
-
-os.environ["NO_PROXY"] = "127.0.0.1"  # a company's proxy could not reach this machine
-url = starting.result()  # waits if it has not started yet
-client = OpenAI(base_url=url, api_key="none", timeout=60)
+url = f"http://127.0.0.1:{port}/v1"
+client = connect(url)
 mine = "What does `import os` do?"
 print(ask(client, "desk", mine), "|", mine)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many questions does a test need?
 #
-# A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. A
-# service needs two. *At every start* it has the released model, so its answers should be the same as at the release,
-# whatever has changed around it: template, number format or server. *A new model* may answer differently. So the other
-# test asks it $n$ held-out questions and fails if fewer than $k$ answers are right.
+# A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. *At
+# every start* a service has the released model, so its answers should be the same as at the release, whatever has
+# changed around it: template, number format or server. *A new model* may answer differently. So a second test asks it
+# $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
 # Suppose that the accuracy is exactly our 92%. If we draw $n$ questions again and again, the number of right answers
-# then follows a *binomial distribution*. We choose the largest $k$ for which an unchanged model fails in less than 2.5%
-# of the draws: `binom.ppf(0.025, n, 0.92)`, which is 16 for 20 questions. **How low must a new model's accuracy be
-# before such a test of 20 fails four times out of five?**
+# follows a *binomial distribution*. We choose the largest $k$ for which an unchanged model fails in less than 2.5% of
+# the draws: `binom.ppf(0.025, n, 0.92)`, which is 64 for our 75 questions. **How low must a new model's accuracy be
+# before this test fails four times out of five? And with 20 questions?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -181,76 +176,53 @@ axes.set_title("Twenty questions notice a disaster; a drop of 5 points needs 300
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It must be at 69%, a drop of 23 points. The chance of noticing a real drop is the test's [power](glossary.md#power),
-# and it grows slowly: to see half the drop, you need about four times the questions. And if our model's accuracy is
-# really 84%, the low end of its interval, even an unchanged model nearly always fails 266 of 300.
+# With 75 questions it must be at 81%, a drop of 11 points, and with 20 at 69%, a drop of 23. The chance of noticing a
+# real drop is the test's [power](glossary.md#power). To see half the drop, you need about four times the questions. And
+# 92% is itself uncertain: at 84%, the low end of its interval, even an unchanged model fails in over half of the draws.
 #
-# So also compare a new model with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
-# [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. **Take
-# lesson 1's counting of strings for the old release and the model for the new one. Is the model worse?**
-
-
-# %%
-def in_pairs(old, new, desks):
-    """How often only the old, only the new one is right, and the p-value."""
-    lost = int(((old == desks) & (new != desks)).sum())
-    won = int(((new == desks) & (old != desks)).sum())
-    return lost, won, binomtest(won, max(1, lost + won)).pvalue  # 1 without any
-
-
-counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
-counting = make_pipeline(counter, LogisticRegression())
-counted = counting.fit(training.question, training.desk).predict(held_out.question)
-split = "only counting {}, only the model {}, p-value {:.2g}"
-print(split.format(*in_pairs(counted, np.array(named), held_out.desk)))
+# So a third test compares the new model with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
+# [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. If five
+# are lost and none is won, which a fair coin does in $0.5^5 = 3\%$ of cases, it stops the new model. With one won, it
+# takes seven. Pairs need many questions, too: even if nothing is won, 75 notice only a true loss of 9 points four times
+# out of five, and 300 one of 2.2.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# A fair coin splits five throws at least so unevenly in 38% of cases, so 75 questions cannot say which is better.
-#
 # ## The tests, and a broken release
 #
-# pytest runs each function whose name begins with `test`, and passes it what the *fixture* `served` returns. The cell
-# writes `release.json` with 20 questions and their desks, `asking.py` with two functions of this notebook and `LEAST`,
-# our 16, an empty `pytest.ini`, `test_desk.py`, which it prints without its head, and `refresh.py`, which calls
-# `record`. Run at once, it adds our answers to `release.json`. In a second terminal:
+# | in `desk-service` | content |
+# |---|---|
+# | `asking.py` | the functions above; run by itself, it records the answers of a new release |
+# | `release.json` | our 75 questions, their desks, and the release's answers, so far those in memory |
+# | `test_desk.py` | the three tests; pytest passes them what the *fixture* `rows` returns |
+#
+# At work the server runs in this folder, for `desk` alone, and a second terminal tests it (Linux or macOS):
 #
 # ```text
-# cd desk-service
+# HF_HUB_OFFLINE=1 transformers serve desk --host 127.0.0.1 --port 8000
+#
 # export DESK_URL=http://127.0.0.1:8000/v1 DESK_MODEL=desk
 # pytest test_desk.py -k every_start  # each time that the service starts
 # ```
 #
-# A new model, say in `desk-new`, is first served and tested on a second port:
+# A new model, say `desk-new`, is first tested on a second port:
 #
 # ```text
 # HF_HUB_OFFLINE=1 transformers serve desk-new --host 127.0.0.1 --port 8001 &
-# curl -sf --retry 60 --retry-delay 1 --retry-connrefused http://127.0.0.1:8001/health &&
-#   DESK_URL=http://127.0.0.1:8001/v1 DESK_MODEL=desk-new pytest test_desk.py -k new_model
+# DESK_URL=http://127.0.0.1:8001/v1 DESK_MODEL=desk-new pytest test_desk.py -k new_model
 # kill $!
 # ```
 #
-# `curl` waits up to a minute. A model that passes and has not clearly lost in pairs (exercise 19.1) takes the place of
-# `desk` on port 8000. There, `export DESK_MODEL=desk-new` and `python refresh.py` record its answers. Keep the old
-# folder with a copy of `release.json`, so that you can go back.
+# If it passes, stop the server on port 8000 and start it with `desk-new`. Then `export DESK_MODEL=desk-new` and
+# `python asking.py` record its answers. Keep the old folder with a copy of `release.json`, so that you can go back.
 
 # %%
-asked = held_out.groupby("desk").sample(7, random_state=0)[:20]
-asked[["question", "desk"]].to_json(work / "release.json", orient="records")
-asking = f"DESKS, LEAST = {DESKS}, {least[20]}\n\n{inspect.getsource(desk_of)}\n"
-(work / "asking.py").write_text(asking + inspect.getsource(ask), encoding="utf-8")
-tests = (Path(course.__file__).parent / "lesson19/desk_tests.py").read_text("utf-8")
-(work / "test_desk.py").write_text(tests, encoding="utf-8")
-(work / "refresh.py").write_bytes(b"from test_desk import record\n\nrecord()\n")
-(work / "pytest.ini").touch()  # so that pytest reads no settings of folders above
-os.environ |= {"DESK_URL": url, "DESK_MODEL": "desk"}  # as `export` does
-subprocess.run([sys.executable, "refresh.py"], cwd=work, check=True)
-release = pd.read_json(work / "release.json")
-print(f"{(release.answer == release.desk).sum()} of our 20 answers are right\n")
-print(tests[tests.index("def ask_all") :])
+known = held_out.assign(answer=named)[["question", "desk", "answer"]]
+known.to_json(work / "release.json", orient="records")
+print((work / "test_desk.py").read_text("utf-8"))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Then we make a broken release. Its folder `desk-2` has the same weights, but its template has *one space more* at the
-# end. **Will one space cost a few answers, or most of them?**
+# Then we make a broken release, `desk-2`. It has the same weights, but its template has *one space more* at the end.
+# **Will this cost a few answers, or most of them?**
 
 # %%
 shutil.copytree(work / "desk", work / "desk-2", dirs_exist_ok=True)
@@ -259,17 +231,17 @@ template.write_text(tokenizer.chat_template + " ", encoding="utf-8")
 command = [sys.executable, "-m", "pytest", "-q", "--color=no", "test_desk.py"]
 quick = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}  # none is needed, and some load slowly
 for name in ("desk", "desk-2"):
-    env = os.environ | quick | {"DESK_MODEL": name}
+    env = os.environ | quick | {"DESK_URL": url, "DESK_MODEL": name}
     run = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
     print(f"{name}:", run.stdout.splitlines()[-1].partition(" in ")[0])  # no seconds
-broken = {ask(client, "desk-2", question) for question in release.question}
-print("texts of desk-2:", broken)
+broken = [ask(client, "desk-2", question) for question in held_out.question[::3]]
+print(broken.count(""), "of", len(broken), "texts of desk-2 are empty")
+print("answers:", set(map(desk_of, broken)))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Both tests stop the second release, because all its 20 texts are empty. In training, the answer began with a token
-# that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the
-# model never saw there, and it ends the text at once. No error is raised and the weights are perfect, so only a test of
-# the service can notice it.
+# All tests stop the second release: most of its texts are empty, and `desk_of` lets none pass. In training, the answer
+# began with a token that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its
+# own, which the model never saw there. No error is raised, so only a test of the service can notice it.
 #
 # ## See when the questions change
 #
@@ -305,67 +277,75 @@ print(pd.crosstab(before, after))
 logs["release"].ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, in ms
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Twelve, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had a backtick,
-# and none of the 40 others, so without it a question looks like `other`.
+# It changes twelve answers, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust
+# had a backtick, and none of the 40 others, so without it a question looks like `other`.
 #
-# But a real next week brings other questions, so only *shares* can be compared. If the questions change, which is
-# called [drift](glossary.md#drift), the shares of the answers or of some sign in the questions may change.
-# `chi2_contingency` says how often two weeks whose true shares are equal differ at least this much by chance. We raise
-# an alarm below 0.01. **Which raises it, the desks or the backticks?**
+# But a real next week brings other questions, so only *shares* can be compared. If the questions change, called
+# [drift](glossary.md#drift), the share of each answer may change, or of some feature of the questions, such as a
+# backtick. `chi2_contingency` says how often two weeks whose true shares are equal differ at least this much by chance.
+# We raise an alarm below 0.01. **Do the desks raise it, or the backticks? And with four times as many questions?**
 
 # %%
 both = pd.concat(logs, names=["week"]).reset_index("week")
 for seen in (both.desk, both.question.str.contains("`").rename("backtick")):
     counts = pd.crosstab(seen, both.week)
-    print(f"{counts}\np-value: {chi2_contingency(counts).pvalue:.2g}\n")
+    one, four = (chi2_contingency(times * counts).pvalue for times in (1, 4))
+    print(f"{counts}\np-value: {one:.2g}, with four times as many {four:.1g}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the backticks. The desks differ so much by chance in a quarter of such weeks, so first watch signs of the
-# questions, such as length, language, and code. No alarm says yet that the model is wrong, so label some questions by
-# hand. Here we know the labels. **Which loses most: the model, counting, or lesson 1's two `if`s?**
+# With 75 questions a week only the backticks raise it. With 300 the desks do, too. So watch the answers and a few
+# features of the questions, such as length or language, but each costs one false alarm in about two years
+# ($104 \cdot 0.01$). No alarm says yet that the model is wrong, so label some questions by hand. Here we know the
+# labels. **Which loses most: the model, lesson 1's counting of strings, or its two `if`s?**
 
 
 # %%
+def in_pairs(old, new, desks):
+    """How often only the old, only the new one is right, and the two-sided p-value."""
+    lost = int(((old == desks) & (new != desks)).sum())
+    won = int(((new == desks) & (old != desks)).sum())
+    return lost, won, binomtest(won, max(1, lost + won)).pvalue  # 1 without any
+
+
 def two_ifs(questions):
     rust = np.where(questions.str.contains("`"), "Rust", "other")
     return np.where(questions.str.contains("Python"), "Python", rust)
 
 
-hits = pd.DataFrame(index=["model", "counting", "two ifs"])
+counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+counting = make_pipeline(counter, LogisticRegression())
+counting.fit(training.question, training.desk)
+desks, hits, paired = held_out.desk.to_numpy(), {}, {}
 for week, log in logs.items():
-    by = [log.desk.to_numpy(), counting.predict(log.question), two_ifs(log.question)]
-    hits[week] = [(given == held_out.desk).sum() for given in by]
-print(f"{hits}\n\nweb_form:", split.format(*in_pairs(by[1], by[0], held_out.desk)))
+    given = {"model": log.desk.to_numpy(), "counting": counting.predict(log.question)}
+    given["two ifs"] = two_ifs(log.question)
+    hits[week] = {name: int((answer == desks).sum()) for name, answer in given.items()}
+    paired[week] = lost, won, p = in_pairs(given["counting"], given["model"], desks)
+    print(f"{week}: only counting {lost}, only the model {won}, p-value {p:.2g}")
+hits = pd.DataFrame(hits)
+print(f"\n{hits}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # The `if`s lose most, because they know Rust only by the backtick. Counting reads every string of up to four
-# characters and loses least, so **for these desks we would ship counting**, which costs less, too. A model is worth a
-# server where it beats the best simple method, or has to write. To adapt either to the form, train it on labelled
-# questions from there, too.
+# characters. Is it better than the model? For two comparisons, lesson 13 asks for p below 0.05 / 2 = 0.025, and 0.38
+# and 0.039 are above it, so neither is shown to be better. Then cost decides: **for these desks we would ship
+# counting**. A model is worth a server where it beats the best simple method, or has to write.
 #
 # ## Other servers
 #
 # To serve without Python, people use llama.cpp or Ollama, which need the model as one [GGUF](glossary.md#gguf) file,
 # often with weights of about 4 bits (`Q4_K_M`). For many users on a GPU there is
-# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request can pick its adapter. With llama.cpp:
+# [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request can pick its adapter.
 #
-# ```text
-# python convert_hf_to_gguf.py tickets --outfile tickets.gguf --outtype f16
-# llama-quantize tickets.gguf tickets-q4.gguf Q4_K_M
-# llama-server -m tickets-q4.gguf --host 127.0.0.1
-# ```
-#
-# We ran these steps (the last two from Python) for lesson 12's SmolLM2, merged after 24 live steps, and asked
-# for 24 validation reports. The conversion to 16 bits changes no answer, but `Q4_K_M` changes 18 (and shrinks 271 MB
-# only to 105, as most of its tensors fell back to formats with more bits). Of the 41 fields of 96 that were right,
+# With llama.cpp we converted the SmolLM2 that you trained for 24 steps in lesson 12, and let it fill in the forms of 24
+# validation reports. With 16 bits all answers stay, but `Q4_K_M` changes 18. Of the 41 fields of 96 that were right,
 # eight are lost, and none is won (p-value 0.008). So test after each conversion.
 #
 # ## The model card
 #
 # A [model card](glossary.md#model-card) tells what the model is for, what it was trained and tested on, and where it
-# fails. It is the folder's `README.md`, and its head is for the hub's search. To publish a model, add a `license` that
-# agrees with those of base model and data. Our questions are under CC BY 4.0, so the card names title, authors and
-# license. Our base model states none.
+# fails. It is the folder's `README.md`. To publish a model, add a `license` that agrees with those of base model and
+# data. Our questions are under CC BY 4.0, so the card names title, authors and license. Our base model states none.
 
 # %%
 text = f"""---
@@ -382,7 +362,8 @@ text = f"""---
 """
 ModelCard(text).save(work / "desk" / "README.md")
 print(ModelCard.load(work / "desk" / "README.md").content)
-running.close()  # the server stops
+server.kill()
+server.wait()
 shutil.rmtree(work / "desk-2")  # nobody should be served the broken release
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -392,8 +373,8 @@ shutil.rmtree(work / "desk-2")  # nobody should be served the broken release
 #
 # - Ship one folder with merged weights, tokenizer, templates and card, and validate and log every answer.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
-#   drop of over 20 points, so compare a new model with the old one in pairs.
-# - Run the best simple method on the same log, and ship the better of the two.
+#   drop of over 20 points, and 75 one of 11, or at best 9 in pairs.
+# - Run the best simple method on the same log, and ship the model only if it is better.
 #
 # ## Further reading
 #

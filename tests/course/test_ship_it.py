@@ -1,56 +1,25 @@
-"""Lesson 19 starts a server: it ends with the block, also by an error, and when the page is killed."""
+"""Lesson 19's client waits until its server has started, and asks no proxy."""
 
-import os
-import signal
-import subprocess
-import sys
-import time
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from urllib.parse import urlsplit
-from urllib.request import ProxyHandler, build_opener
+from runpy import run_path
+from threading import Thread
 
-import pytest
-
-from course.lesson19.service import answers, service
-
-NOTEBOOKS = Path(__file__).resolve().parents[2] / "notebooks"
-PAGE = """
-import pathlib, time
-from course.lesson19.service import service
-with service(pathlib.Path()) as url:
-    print(url, flush=True)
-    time.sleep(600)
-"""
+FOLDER = Path(__file__).resolve().parents[2] / "notebooks/course/lesson19/desk_service"
+ASKED = []
 
 
-def listening(url):
-    parts = urlsplit(url)
-    return answers((parts.hostname, parts.port))
+class Starting(BaseHTTPRequestHandler):
+    def do_GET(self):
+        ASKED.append(self.path)
+        self.send_response(200 if len(ASKED) > 2 else 503)
+        self.end_headers()
 
 
-def test_the_server_answers_on_loopback_and_stops_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), service(tmp_path) as url:  # noqa: PT012
-        assert urlsplit(url).hostname == "127.0.0.1" and listening(url)
-        with build_opener(ProxyHandler({})).open(f"{url[:-3]}/health", timeout=60) as reply:
-            assert reply.status == 200
-        1 / 0  # noqa: B018
-    assert not listening(url)
-
-
-def test_the_server_stops_when_the_page_is_killed(tmp_path):
-    env = os.environ | {"PYTHONPATH": str(NOTEBOOKS)}
-    command = [sys.executable, "-c", PAGE]
-    with subprocess.Popen(command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, text=True) as page:
-        url = page.stdout.readline().strip()
-        assert listening(url)
-        page.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))
-    until = time.monotonic() + 30
-    while listening(url) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert not listening(url)
-
-
-def test_a_server_that_does_not_start_is_a_sentence_and_leaves_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr("course.lesson19.service.PATIENCE", 0)
-    with pytest.raises(RuntimeError, match="did not start: read .*server.log"), service(tmp_path):
-        pytest.fail("it started in no time")
+def test_a_client_waits_for_its_server_and_asks_no_proxy(monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    server = HTTPServer(("127.0.0.1", 0), Starting)
+    Thread(target=server.serve_forever, daemon=True).start()
+    run_path(FOLDER / "asking.py")["connect"](f"http://127.0.0.1:{server.server_port}/v1")
+    server.shutdown()
+    assert ASKED == ["/health"] * 3

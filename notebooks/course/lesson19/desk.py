@@ -1,5 +1,7 @@
 """Lesson 1's task and its training, for a tokenizer whose chat template asks the question."""
 
+import socket
+
 import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
@@ -7,6 +9,13 @@ from torch.optim.lr_scheduler import LinearLR
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerBase
 
 from tlkit import BUNDLED, DATA
+
+
+def free_port() -> int:
+    """A port of this machine that no program uses."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))  # 0: any free port
+        return probe.getsockname()[1]
 
 
 def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.DataFrame, pd.DataFrame]:
