@@ -14,10 +14,10 @@ seen, new = (set(reports.completion.map(parse).str["system"].dropna()) for repor
 assert (len(new), len(seen & new)) == (59, 5)
 
 # The rule; `more` are the crates of augmentation, in no report.
-assert [round(100 * by_split[name].exact) for name in splits] == [49, 42, 34]
-assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 68, 58] and len(LISTED) == 91
+assert [round(100 * by_split[name].exact) for name in splits] == [52, 47, 36]
+assert list((100 * by_split["test"][FIELDS]).round()) == [96, 75, 68, 62] and len(LISTED) == 91
 more = set((folder.parent / "build/record_tickets.py").read_text("utf-8").split("CRATES = ")[1].split('"""')[1].split())
-assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 33
+assert len(more) == 107 and not more & LISTED and by_rule.exact.sum() == 35
 
 # The recorded marks are those of this lesson's own function.
 stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "runs/runs.csv")
@@ -28,7 +28,7 @@ assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way i
 assert round(runs[runs.method == "shown 3"].prompt_tokens.item()) == 414 and set(tuned.prompt_tokens.round()) == {122}
 percent = (100 * final.groupby("way")[MARKS].mean()).round()
 assert [*percent.exact, *percent.loc["lora 72", FIELDS]] == [40, 36, 12, 44, 32, 32, 66, 70, 77, 72]
-assert (final[final.way == "lora 72"].groupby("run").exact.mean() > by_split["test"].exact).sum() == 1
+assert (final[final.way == "lora 72"].groupby("run").exact.mean() > by_split["test"].exact).sum() == 0
 
 # Methods and sizes; rates are those with the lowest validation loss, and none is at the end of what was tried.
 searched = runs[(runs.asked == "validation") & (runs.seed == 0)]
@@ -52,10 +52,10 @@ called = others.answer.map(parse).str["kind"] == "slow"
 assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).to_numpy().tolist() == [[57, 0], [6, 4]]
 
 # Model and rule together: kind, or system and kind, are what helps the rule most.
-assert list((100 * ways.mean()).round()) == [34, 53, 75, 39, 78, 49, 80]
-assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.2, 0, 1]
+assert list((100 * ways.mean()).round()) == [36, 53, 75, 39, 78, 49, 80]
+assert [round(number, 1) for number in by_hand.values()] == [0, 1, 2, 0, 1.1, 0, 1]
 assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [51, 72]
-assert lows["lora 72"] < 0 < lows["lora 288"] and lows["lora 288 + look"] > 10 and round(gap.mean()) == 26
+assert lows["lora 72"] < 0 and abs(lows["lora 288"]) < 1.5 and lows["lora 288 + look"] > 10 and round(gap.mean()) == 26
 
 
 # The longer adapter: its cost, its errors, its test.
@@ -72,12 +72,12 @@ assert list(read.prompt[(values.kind == "slow") & ~right[:, 3]].str.contains(amo
 written = given.answer, given.prompt, [*map(json.loads, given.completion)]  # of `lora 288`
 right, _, differ = filled(*written)
 own = scores(given.answer.map(parse), given)
-assert [round(x, 2) for x in (right[differ].mean(), differ.any(1).mean())] == [0.62, 0.69]
+assert [round(x, 2) for x in (right[differ].mean(), differ.any(1).mean())] == [0.61, 0.68]
 leads = own.exact.groupby("id").mean() - ways["rule"], ways["lora 288"] - ways["rule"], gap / 100
 units, ends = (
     (test.index, test.topic, test.topic),
-    ((-0.04, -0.01), (-0.01, 0.01), (0.15, 0.22)),
-)  # below, about, above 0
+    ((-0.08, -0.03), (-0.04, -0.005), (0.15, 0.22)),
+)
 for gap, unit, (least, most) in zip(leads, units, ends, strict=True):  # reports or whole crates are drawn
     parts = gap.groupby(unit).agg(["sum", "size"])
     sums = parts.sample(len(parts) * 4_000, replace=True, random_state=0).to_numpy().reshape(4_000, -1, 2).sum(1)
@@ -103,4 +103,4 @@ assert right["yours"].exact < 4
 # What is loaded answers as recorded, but for rounding.
 again = pd.Series(write(trainer.model, asked[:3]), some.index[:3])
 assert (again == read.answer[again.index]).sum() >= 2
-assert list(both.exact) == [31, 52] and limits[0].high < limits[1].low
+assert list(both.exact) == [35, 52]
