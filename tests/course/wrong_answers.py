@@ -225,8 +225,8 @@ WRONG = {
         (lambda answer, report: [True], "the name of a field"),
     ],
     "ex13_1": [
-        (lambda probabilities, labels, wanted: (0.5, 0.1), "a number is asked for"),
-        (lambda probabilities, labels, wanted: 0.55, "for 6 texts"),
+        (lambda largest, right, wanted: (0.5, 0.1), "a number is asked for"),
+        (lambda largest, right, wanted: 0.55, "for 6 texts"),
     ],
     "ex15_1": [
         (lambda *table: 0.1, "asked for, and this is float"),

@@ -3,53 +3,44 @@
 from itertools import takewhile
 from operator import ge, gt
 
-import torch
+import numpy as np
 
 from course.exercises import Quiz, function_exercise
 
 
 def _cases():
     """In the first the share falls below `wanted` and rises again; in the second it is just reached."""
-    for story, wanted, labels, rows in (
-        (
-            "for 6 texts",
-            0.7,
-            [0, 1, 1, 0, 2, 2],
-            [[0.9, 0.1, 0], [0.1, 0.8, 0.1], [0.7, 0.2, 0.1], [0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.4, 0.25, 0.35]],
-        ),
-        ("where `wanted` is just reached", 0.75, [0, 1, 0, 1], [[0.9, 0.1], [0.2, 0.8], [0.7, 0.3], [0.6, 0.4]]),
+    for story, wanted, largest, right in (
+        ("for 6 texts", 0.7, [0.7, 0.9, 0.4, 0.8, 0.6, 0.5], [False, True, False, True, True, False]),
+        ("where `wanted` is just reached", 0.75, [0.6, 0.9, 0.8, 0.7], [False, True, True, True]),
     ):
-        yield story, torch.tensor(rows), torch.tensor(labels), wanted
+        yield story, np.array(largest), np.array(right), wanted
 
 
-def _lowest(probabilities, labels, wanted, choose=min, decides=ge, reaches=ge, of_all=False, true_class=False):
-    right = probabilities.argmax(1) == labels
-    sureness = probabilities.gather(1, labels[:, None])[:, 0] if true_class else probabilities.max(1).values
-    enough = [t for t in sureness.tolist() if reaches(_share(right, decides(sureness, t), of_all), wanted)]
+def _lowest(largest, right, wanted, choose=min, decides=ge, reaches=ge, of_all=False):
+    enough = [t for t in largest.tolist() if reaches(_share(right, decides(largest, t), of_all), wanted)]
     return choose(enough, default=1.0)
 
 
 def _share(right, sure, of_all=False):
-    return (right & sure).sum().item() / (len(right) if of_all else max(1, sure.sum().item()))
+    return (right & sure).sum() / (len(right) if of_all else max(1, sure.sum()))
 
 
-def _until_the_first_failure(probabilities, labels, wanted):
-    largest, right = probabilities.max(1).values, probabilities.argmax(1) == labels
+def _until_the_first_failure(largest, right, wanted):
     falling = sorted(largest.tolist(), reverse=True)
     return [1.0, *takewhile(lambda t: _share(right, largest >= t) >= wanted, falling)][-1]
 
 
-def _reached(probabilities, labels, wanted):
-    sure = probabilities.max(1).values >= _lowest(probabilities, labels, wanted)
-    return _share(probabilities.argmax(1) == labels, sure)
+def _reached(largest, right, wanted):
+    return _share(right, largest >= _lowest(largest, right, wanted))
 
 
 lowest = function_exercise(
     "ex13_1",
     "the threshold, for two sets of texts; in one of them the wanted share is just reached",
-    "`largest, classes = probabilities.max(1)`: how sure the classifier is of each text, and what it names.",
-    "Go through `largest.sort().values`, from the lowest. `sure = largest >= threshold` is True for texts it decides.",
-    "`(classes == labels)[sure].float().mean()` is the share. Return the first threshold where it reaches `wanted`.",
+    "Go through `sorted(largest)`, from the lowest: each value is one threshold to try.",
+    "`sure = largest >= threshold` is True for the texts that are decided.",
+    "`right[sure].mean()` is the share. Return the first threshold where it reaches `wanted`.",
     right=_lowest,
     cases=_cases,
     mistakes={
@@ -59,9 +50,6 @@ lowest = function_exercise(
         "below a threshold that fails, a lower one may reach the share again: try all.": _until_the_first_failure,
         "a text exactly at the threshold is decided, too.": lambda *given: _lowest(*given, decides=gt),
         "a share of exactly `wanted` is enough.": lambda *given: _lowest(*given, reaches=gt),
-        "you look at the probability of the true class, which nobody knows when the classifier is in use.": (
-            lambda *given: _lowest(*given, true_class=True)
-        ),
         "the right ones are divided by all texts, and not by those that are decided.": (
             lambda *given: _lowest(*given, of_all=True)
         ),
