@@ -145,7 +145,7 @@ for step in (1, 2):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train it
 #
-# This is the loop of lesson 4 without weight decay and with a constant rate, so that runs of different lengths can be
+# This is the loop of lesson 4, without weight decay, and with a constant rate, so that runs of different lengths can be
 # compared step by step. It trains every parameter with `requires_grad`. `nats` returns one loss for each held-out row.
 
 
@@ -287,8 +287,8 @@ kept.round().T
 # By its size the change is *not* low-rank: the first eight terms have only 29% of it. But they reach 63% of the gain,
 # and all the others, with more than twice the size, only 54%. (The sum is above 100%, because half of a change brings
 # more than half of its gain. All terms stay below, because the embedding, the norms and the biases have changed, too.)
-# *Training* at rank 8 (the star) reaches 81%, as in the recorded runs, because it searches for a good change of that
-# rank, and each layer can make up for the others.
+# *Training* at rank 8 (the star) reaches 81%, because it searches for a good change of that rank, and each layer can
+# make up for the others.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Rank, alpha and rate belong together
@@ -380,8 +380,9 @@ for file in sorted(Path(folder).rglob("*.safetensors")):
 #
 # Each *trained* parameter needs a gradient and AdamW's two averages, together 12 bytes in [fp32](glossary.md#fp32). For
 # full fine-tuning of Llama 2 7B that makes 81 GB beside the weights. An adapter of rank 8, with 20 million parameters,
-# needs 0.24 GB. The frozen weights and the activations are still in memory. Time falls less than memory, because a step
-# skips only the gradients of the frozen matrices, about a third of the arithmetic ([lesson 8](08_peft_family.ipynb)).
+# needs 0.24 GB. The frozen weights and the activations are still in memory. Time falls less, and on a model as small as
+# ours not at all: a step skips only the gradients of the frozen matrices, at most a third of the arithmetic ([lesson
+# 8](08_peft_family.ipynb)), and the adapters' products are extra.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
