@@ -64,12 +64,12 @@ def adamw(parameters):
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
 # Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
-# tensor that fails is only the first without room, so making it smaller rarely helps. (If "this process" used far less
+# tensor that fails is only the first without room, so look for what fills the card. (If "this process" used far less
 # than the capacity, another would hold the rest: see `nvidia-smi`.)
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
-# Its cure: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up to
-# 2.9) before you start Python.
+# Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
+# to 2.9) before you start Python.
 #
 # Here are three segments of such a card, one character per MiB. Of 72 MiB 34 are free (`.`), but no tensor above 8 MiB
 # finds a place. Batches of varying lengths leave such holes.
@@ -92,8 +92,8 @@ def adamw(parameters):
 # $$\frac{1}{n} \sum_{j=1}^{k} \sum_{i \in P_j} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{k} \sum_{j=1}^{k} \frac{1}{n_j} \sum_{i \in P_j} \ell_i$$
 #
-# The two agree only if all $n_j$ are equal, but padded positions have the label -100 and do not count. Here is the
-# weight of each token in a batch whose last two rows are short:
+# The two agree only if all $n_j$ are equal, but padded positions have the label -100 and do not count. These are the
+# weights of tokens if two rows are short:
 
 # %% slideshow={"slide_type": "subslide"}
 short = torch.zeros(4, 6, dtype=torch.long)
@@ -178,16 +178,16 @@ same = apart(gradient(checkpointed(8), 4), whole)
 course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One block saves 3.5 MiB, and all eight 28. The eight block inputs take 1.5 of the 2.1 MiB that are left. The price is
-# time: a backward pass costs about two forward passes, so a step costs four instead of three.
+# One block saves 3.5 MiB, and all eight 28. The price is time: a backward pass costs about two forward passes, so a
+# step costs four instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
 #
-# Both ways save activations. Half of the rest is AdamW's two moments, which are needed only once a step. So they can
-# stay in ordinary RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters,
-# and the result comes back. Our `HostAdamW` starts with the moments of an AdamW on the card, so it can replace that one
-# in the middle of a run. The price is time, as gradients and weights travel, and 16 bytes of RAM a parameter.
+# Both ways save activations. Half of what remains is AdamW's two moments, needed only once a step. So they can stay in
+# RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters, and the result
+# comes back. Our `HostAdamW` takes settings and moments from an AdamW on the card, so it can replace that one in the
+# middle of a run (point a learning-rate scheduler at its `adamw`).
 
 
 # %%
@@ -199,7 +199,7 @@ class HostAdamW:
     def __init__(self, old):
         self.params = old.param_groups[0]["params"]
         self.copies = [to_host(weight) for weight in self.params]
-        self.adamw = adamw(self.copies)
+        self.adamw = torch.optim.AdamW([old.param_groups[0] | {"params": self.copies}])
         for weight, copy in zip(self.params, self.copies, strict=True):
             state = old.state.get(weight, {})
             if "exp_avg_sq" in state:  # the second moment is made last
@@ -220,7 +220,8 @@ class HostAdamW:
 # full card, if it is done inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
-# Python drops it only at the end of the block. So `attempt` notes where the step failed, and returns.
+# Python drops it only at the end of the block. Names in the function that tries again would hold them even longer. So
+# the step is a function of its own: `attempt` notes where it failed, and returns.
 
 
 # %%
@@ -242,15 +243,15 @@ def attempt(model, optimizer, batch, size):
 # **Where** a step fails decides the remedy:
 #
 # - In the forward or backward pass, halve the micro-batch.
-# - With one row left, or in the optimizer step, move the optimizer to the host, with the moments that it has.
+# - With one row left (checkpointing could come first), or in the optimizer step, move the optimizer to the host.
 #
 # With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
 # before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
-# (Without `fused`, it needs scratch memory in every step, and may fail half-way.)
+# (Without `fused`, every step needs scratch memory, and may fail half-way.)
 #
-# Without a graphics card, we use a *virtual card*: the processor computes, and a tensor that would exceed the budget
-# is refused with CUDA's message. `card.count` counts the weights; inside `card.host()` nothing is counted.
-# On a real card, leave out `card` and its `host`, and move model and batches by `.to("cuda")`.
+# We use a *virtual card*: the processor computes, and a tensor beyond the budget is refused with CUDA's message.
+# `card.count` counts the weights; inside `card.host()` nothing is counted.
+# On a real card, leave out `card` and `host`, and move model and batches by `.to("cuda")`.
 
 
 # %%
@@ -297,7 +298,7 @@ recovered("76MiB")
 # with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
 # of the first two wait. Single rows need 72.
 #
-# Now two smaller cards. **What fails on each when single rows are tried, and why?**
+# **On each of two smaller cards, what fails when single rows are tried, and why?**
 
 # %%
 pd.concat({memory: recovered(memory) for memory in ("66MiB", "48MiB")})
@@ -305,12 +306,11 @@ pd.concat({memory: recovered(memory) for memory in ("66MiB", "48MiB")})
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On 66 MiB, a single row does not fit beside the moments in step 2. They move to the host, and the card
 # needs only 15 + 15 + 11 = 41 MiB. On 48 MiB, weights, gradients and moments alone are too much (61), so the first
-# optimizer step fails, when no activations are left to save.
+# optimizer step fails. Activations are gone by then, so smaller micro-batches cannot help.
 #
-# Fewer trained weights ([lesson 5](05_lora.ipynb)) help in both cases. If a late step fails, look for a longer batch or
-# for fragments.
+# Fewer trained weights ([lesson 5](05_lora.ipynb)) help. If a late step fails, look for longer batches or fragments.
 #
-# **What does each remedy cost?** Here are seconds of a step, the fastest of nine. Guess which remedies compute more.
+# **What does each remedy cost, and which compute more?** Here are seconds of a step, the fastest of nine.
 
 
 # %% tags=["nbval-ignore-output"]
@@ -328,17 +328,16 @@ rounds = [{n: timeit.timeit(s, number=1) for n, s in steps.items()} for _ in ran
 pd.DataFrame(rounds).min().round(3).to_frame("seconds a step")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more. Single rows compute the same, but small pieces use a processor less well. The host
-# costs little here, as all memory is RAM. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of
-# gradients and weights travel in each step, a second at 25 GB/s.
+# Only checkpointing computes more. Single rows compute the same, but less efficiently. The host costs little here, as
+# AdamW runs on the same processor. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of
+# gradients and weights travel each step (a second at 25 GB/s), and AdamW reads and writes 190 GB of RAM (two at 100).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# These ways are arguments of `Trainer`. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
-# micro-batches × cards. Keep it constant when you change the first two. `optim="paged_adamw_32bit"` (bitsandbytes)
-# lets CUDA move the moments to the host when the card is full. **Will one row at a time with checkpointing train the
-# same model as four at once, though half the rows are padded?**
+# `TrainingArguments` has options for this. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
+# micro-batches × cards. Keep it constant. `optim="paged_adamw_32bit"` (bitsandbytes) lets CUDA move the moments to the
+# host when the card is full. **Will single rows with checkpointing train the same model as four, half of them padded?**
 
 
 # %%
@@ -361,15 +360,15 @@ difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `Trainer` can also recover, by `auto_find_batch_size=True`, but it starts again from step 1, with nine tenths of the
-# rows and the weights that it has by then.
+# `Trainer` can also recover, by `auto_find_batch_size=True`, but it starts again from step 1, with the weights that it
+# has by then and nine tenths of the rows, another effective batch.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
 #
 # A card of 24 GB has 23.65 GiB, of which [lesson 9](09_memory.ipynb) leaves 15% free, so 20 remain. For Llama with
-# seven billion parameters, we count what belongs to parameters, with weights in [bf16](glossary.md#bf16). QLoRA takes
-# 4.127 bits a weight in a block ([lesson 6](06_qlora.ipynb)). **Which of the three fit?**
+# seven billion parameters in [bf16](glossary.md#bf16), we count what belongs to parameters. QLoRA takes 4.127 bits a
+# weight in a block ([lesson 6](06_qlora.ipynb)). **Which of the three fit?**
 
 # %%
 weights, adapter = 6_738_415_616, 19_988_480  # parameters; those of LoRA with r=8
@@ -382,9 +381,10 @@ needs = {  # bytes: weights + gradients + what the optimizer keeps on the card
 pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even with AdamW on the host, full fine-tuning does not fit. LoRA leaves 7 GiB. With checkpointing, a row of 2,048
-# tokens takes 1.2 GiB at the loss: 0.5 for 32 block inputs in bf16, and 0.7 for three tensors of logits in fp32, which
-# are gone when a block is recomputed (0.4). So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
+# Full fine-tuning does not fit while all gradients wait on the card. ZeRO-Offload sends each to the host when it is
+# made: then the weights fit, half of 25.1 GiB, and RAM needs 108 GB (16 bytes a parameter). LoRA leaves 7 GiB. With
+# checkpointing, a row of 2,048 tokens takes 1.2 GiB at the loss: 0.5 for 32 block inputs in bf16, 0.7 for three tensors
+# of logits in fp32. So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
