@@ -3,8 +3,7 @@
 #
 # *Which differences between strategies are real?*
 #
-# In a table of seven strategies and their scores, one is at the top. Would it be with another seed, or on other
-# documents?
+# In a table of seven strategies, one is at the top. Would it be with another seed, or on other documents?
 #
 # **You will be able to**
 #
@@ -50,9 +49,9 @@ validation, test = first_tokens(rust.validation), first_tokens(rust.test)
 # ## Run a comparison
 #
 # A comparison needs two functions. The first makes one run: it loads the model afresh, adds adapters if asked to, and
-# trains on 12 passages about Rust (13 blocks, so seven steps). The [seed](glossary.md#seed) decides the first values of
-# the adapters and the order of the batches. The order has its own generator, so strategies with the same seed read the
-# same batches. The second returns each document's loss on 64 tokens, after an end-of-text token as in training.
+# trains on 12 passages about Rust (13 blocks, so seven steps). The [seed](glossary.md#seed) decides the adapters' first
+# values and the order of the batches. The order has its own generator, so strategies with the same seed read the same
+# batches. The second returns each document's loss on 64 tokens, after an end-of-text token as in training.
 
 
 # %%
@@ -85,7 +84,7 @@ def document_losses(model, ids):
 # perplexity on 20 *validation* documents. A run's *gain* is the untouched model's perplexity minus its own, and we
 # divide LoRA's gains by the best one of full fine-tuning.
 #
-# **Predict first.** What share does LoRA reach at the rate that is best for full fine-tuning, and at its own best rate?
+# **Predict first.** What share does LoRA reach at the best rate of full fine-tuning, and at its own?
 
 # %%
 untouched = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
@@ -106,11 +105,11 @@ gain = (before - search.LoRA) / (before - search.full.min())
 gain.loc[chosen].to_frame("LoRA's share of full's best gain").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At the rate that is best for full fine-tuning, LoRA reaches about a sixth of that gain. At ten times the rate, which
-# ruins full fine-tuning, LoRA reaches nearly nine tenths. So a shared rate can exaggerate who wins: here it was too low
-# for LoRA. Both best rates have worse neighbours on both sides, so the range was wide enough.
+# At the best rate of full fine-tuning, LoRA reaches about a sixth of that gain. At ten times this rate, which ruins
+# full fine-tuning, it reaches nearly nine tenths. So a shared rate can exaggerate who wins: here it was too low for
+# LoRA. Both best rates have worse neighbours on both sides, so the range was wide enough.
 #
-# Now both are trained at their best rates and scored on *test* text, with five new seeds, as seed 0 chose the rates.
+# Now train both at their best rates and score them on *test* text, with five new seeds, as seed 0 chose the rates.
 
 # %% tags=["nbval-ignore-output"]
 tested = []
@@ -125,9 +124,9 @@ tested = pd.concat(tested)  # a row for each loss
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## All strategies in one table
 #
-# Before we judge these runs, look at a larger comparison, recorded by `python -m tlkit compare --profile real`. Seven
-# strategies with three seeds each read 200 passages once, and were scored on 40 test documents. Each has the best of
-# eight rates, searched on 60 passages with two seeds.
+# First look at a larger comparison, recorded with `python -m tlkit compare --profile real`. Seven strategies with three
+# seeds each read 200 passages once, and were scored on 40 test documents. Each has the best of eight rates, searched on
+# 60 passages with two seeds.
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
@@ -147,7 +146,7 @@ table
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The best rate of `lora` is again ten times that of `full`, and BitFit's is fifty times. The control ends at 688, far
-# above the 126 of the untouched model (on whole documents, unlike our scores), so this text alone teaches too little.
+# above the untouched model's 126 (your 161 was on 64 tokens), so 200 passages alone do not teach a model Rust.
 #
 # `full` is first with 52.7, followed by 56.5 and 56.8, and further down by 62.5 and 63.1. **Which of these gaps would
 # be there again with other documents and other seeds?**
@@ -156,10 +155,10 @@ table
 # ## One pair: subtract before you average
 #
 # Take `full` and `freeze_embeddings`, which were scored on the same 40 documents. We first average each document's loss
-# over the three seeds, because three models that read one document are not three documents.
+# over the three seeds, because a hard document is hard for all three models: 120 losses tell little more than 40.
 #
-# An *unpaired* interval of the difference treats the 2 × 40 losses as two separate samples. A *paired* interval first
-# subtracts the two losses of each document, and then averages the 40 differences.
+# An *unpaired* interval of the difference treats the 2 × 40 losses as two separate samples. A *paired* one first
+# subtracts the two losses of each document, then averages the 40 differences.
 #
 # **Predict first.** Which interval is narrower, and by what factor?
 
@@ -187,12 +186,12 @@ axes.set_title("Documents differ, but the lines are nearly parallel")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the paired interval excludes zero. The chart, which joins the two losses of each document, shows why. A hard
-# document raises the loss of both models. This widens the unpaired interval, but cancels in each [paired
+# Only the paired interval excludes zero. The chart, with a line for each document, shows why. A hard document raises
+# both losses, which widens the unpaired interval, but cancels in each [paired
 # difference](glossary.md#paired-difference). So look at the difference's interval, not at whether two overlap.
 #
-# The mean difference is 0.07 nats per token. As perplexity is $e$ to the power of the loss, this is a ratio of
-# perplexities: $e^{0.07} = 1.07$, so 7% more.
+# The mean difference is 0.07 nats per token. As perplexity is $e$ to the power of the loss, the ratio of perplexities
+# is $e^{0.07} = 1.07$, so 7% more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The second source: another seed
@@ -219,14 +218,14 @@ freedom = pd.Index([1, 2, 4, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 4.3 for three seeds, 2.78 for five, and 2.02 for 40 documents. With a $t$ for each source we have the formula
-# that lesson 8 used. If the differences are roughly normal, its interval covers the true difference at least as often
+# It is 4.3 for three seeds, 2.78 for five, and 2.02 for 40 documents. As the two sources are independent, their squares
+# add, as in lesson 8. If the differences are roughly normal, this interval covers the true difference at least as often
 # as it says (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
 #
-# Here $\delta$ is the mean difference of the two strategies, in nats per token. $s_\text{documents}$ is the standard
+# Here $\delta$ is the strategies' mean difference, in nats per token. $s_\text{documents}$ is the standard
 # deviation of the $n = 40$ differences by document, and $s_\text{seeds}$ that of the $k = 3$ by seed.
 
 
@@ -255,16 +254,16 @@ percent, low, high = interval(tested, "full", "LoRA")
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes: the whole interval is above zero. At 0.007, between two rates of our search, it would be, too: 2% to 10%.
+# Yes, the whole interval is above zero. At 0.007, which our search left out, LoRA is 6% above `full` (2% to 10%).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
 #
-# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all were equal, each 95% interval would exclude zero in 5%
-# of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction* (lesson 8) for
-# such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at $1 - 0.05/m$, so
-# that all $m$ are right together with a probability of at least 95%. We test it on 2,000 invented tables of seven equal
-# strategies, with the simple interval over documents, which excludes zero exactly if $p < 0.05$.
+# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all were equal, each 95% interval may exclude zero in 5% of
+# studies, so about $21 \cdot 0.05 \approx 1$ pair may look different. *Bonferroni's correction* (lesson 8) for such
+# [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at $1 - 0.05/m$, so that
+# all $m$ are right together in at least 95% of studies. We test it on 2,000 invented tables of seven equal strategies,
+# without seeds. A paired interval over documents excludes zero exactly if $p < 0.05$.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -277,8 +276,8 @@ print(f"with Bonferroni:    {(p < 0.05 / 21).any(axis=1).mean():.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Without correction nearly half of the tables report a difference that does not exist. So we call two strategies
-# *separated* only if the corrected interval of their difference excludes zero. **How many of the 21 recorded pairs does
-# your function separate?**
+# *separated* only if the corrected interval of their difference excludes zero. With ours, over documents and seeds, at
+# most 5% of studies go wrong, too. **How many of the 21 recorded pairs does your function separate?**
 
 # %%
 level = 1 - 0.05 / 21
@@ -301,25 +300,25 @@ chart.legend(loc="outside lower center", ncols=2, frameon=False)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only ten: `bitfit` from each of the six others (far right, not drawn), and `full` from `freeze_lower`,
-# `last_layers`, `lora` and `qlora`. Our first pair was clear as a single question, but not as one of 21: with three
-# seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. But "cannot tell"
-# does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
+# Only ten: `bitfit` is separated from all others (not drawn), and `full` from `freeze_lower`, `last_layers`, `lora` and
+# `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
-# **How could you make the intervals narrower?** Use more documents, more seeds, or fewer questions. For 21 pairs $t$ is
-# 9.6 with four seeds and 6.8 with five. If you decide *before* the runs that only the six pairs with `full` matter, $t$
-# is 11 with three seeds, and all six would have been separated. [Lesson 17](17_leaderboard.ipynb) plans such studies.
+# Our first pair was clear as a single question, but not as one of 21: with three seeds, the correction raises $t$ from
+# 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. **How could you make it narrower?** Under the root stand
+# 0.09 nats from three seeds and 0.04 from 40 documents, so add seeds first: with five, $t$ is 6.8. Or decide *before*
+# the runs that only the six pairs with `full` matter: then $t$ is 11, and all six are separated. [Lesson
+# 17](17_leaderboard.ipynb) plans such studies.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
 #
-# Save the numbers as CSV, and the chart as PNG for slides and SVG for print. `course.provenance` says how the record
-# came about: model, text, seeds, versions, command. Your own files hold each run's rate and the search behind it.
+# Save numbers as CSV, and the chart as PNG for slides and SVG for print. `course.provenance` says how the record came
+# about: model, text, seeds, versions, command. Your own files hold each run's rate and the search.
 #
-# For your own folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
-# results/notes` does all this, with the search. With more strategies, its `tl.compare_pairs` assumes that a seed
-# matters about equally for every pair, and so separates 15 of our 21, `full` and `freeze_embeddings` among them. Choose
-# between the two ways before the runs, and report which.
+# For a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
+# results/notes` does all this. Its `tl.compare_pairs` estimates the effect of a seed from all pairs together, and so
+# separates 15 of our 21. Use it for many strategies with few seeds, and `interval` if some depend on the seed much more
+# than others. Decide before the runs, and report which.
 
 # %%
 folder = Path("../results")
@@ -335,10 +334,10 @@ chart.savefig(folder / "pairs.svg")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What may be said
 #
-# *For the bundled model, after one pass over 200 Rust passages at each strategy's tuned rate, with three seeds*, the
-# record supports:
+# *For the bundled model, after one pass over 200 Rust passages at the rates of our search, at 95% for all 21 pairs over
+# 40 documents and three seeds*, the record supports:
 #
-# - The perplexity of `lora` on Rust text is 7% to 32% above that of `full`.
+# - The perplexity of `lora` on Rust text is 19% above that of `full` (7% to 32%).
 # - The perplexity of `lora` on Rust text is lower than that of `bitfit`.
 #
 # It does not support these:
@@ -346,8 +345,8 @@ chart.savefig(folder / "pairs.svg")
 # - LoRA is worse than full fine-tuning.
 # - `lora` and `qlora` are equal.
 #
-# The second takes "cannot tell" for "equal". The first leaves out the conditions, among them the model. SmolLM2-135M
-# read the same passages, with six strategies (15 pairs). **Does your function return the same verdicts for it?**
+# The second takes "cannot tell" for "equal". The first leaves out the conditions, such as the model. SmolLM2-135M read
+# the same passages, with six strategies (15 pairs). **Does your function return the same verdicts for it?**
 
 # %%
 smollm = course.recorded("smollm2-135m-instruct/documents").eval("loss = nats / tokens")
@@ -356,9 +355,10 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
     print(f"{other}: {percent:.1f}% above {one} ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No, both turn round: it cannot tell `lora` from `full`, but separates `qlora` from `lora`. Other rates may change the
-# order, too. Ours were searched on 60 passages, a factor of about two apart (SmolLM2's: three). By a parabola through
-# three scores, `freeze_lower` may gain 2 or 3%, and its interval above `full` begins at 3%: do not build on this pair.
+# No, both verdicts change: it cannot tell `lora` from `full`, but separates `qlora` from `lora`, probably because our
+# SmolLM2 was [rounded to 4 bits before](06_qlora.ipynb). Its search, on 200 passages, had one seed, and rates a factor
+# of three apart. Ours was coarse, too: at 0.0014, as in [lesson 7](07_freezing.ipynb), `freeze_lower` is 5.4% above
+# `full` (2.3% to 8.5%), not 8.0%, but still separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -17,7 +17,7 @@ sweep = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy in @seven
 means = sweep.pivot_table("validation_perplexity", "learning_rate", "strategy")  # means of two seeds
 assert means.shape == (8, 7) and means.notna().all(axis=None) and sweep.seed.nunique() == 2 and len(sweep) == 112
 tuned = table["learning rate"][seven]
-assert (means[seven].idxmin() == tuned).all()
+assert (means[seven].idxmin() == tuned).all() and 0.0014 not in means.index
 assert round(tuned.bitfit / tuned.full) == 50 and round(tuned.lora / tuned.full) == 10
 
 assert table.index.tolist()[7:] == [tl.ZERO_SHOT, tl.CONTROL]
@@ -34,10 +34,9 @@ assert [round(stats.t.ppf(1 - level / 2, 2), 1) for level in (0.05, 0.05 / 21, 0
 assert stats.t.ppf([1 - 0.05 / 42, 1 - 0.05 / 42, 0.975], [3, 4, 4]).round(2).tolist() == [9.62, 6.85, 2.78]
 assert interval(losses, "full", "freeze_embeddings").round(1).tolist() == [7.3, 4.0, 10.7]
 ends = pairs.set_index(["first", "second"])[["percent", "low", "high"]].round(1)
-assert len(ends) == 21 and (pairs.percent > 0).all()
-assert ends.loc[("full", "freeze_embeddings")].tolist() == [7.3, -2.9, 18.5]
+assert len(ends) == 21 and (pairs.percent > 0).all() and ends.loc[("full", seven[1])].tolist() == [7.3, -2.9, 18.5]
 assert ends.loc[[("full", "lora"), ("lora", "qlora")]].round().values.tolist() == [[19, 7, 32], [1, -8, 10]]
-assert round(ends.low["full", "freeze_lower"]) == 3
+assert ends.loc[("full", "freeze_lower")].tolist() == [8.0, 3.2, 13.0]
 own = {(a, "bitfit") for a in seven[:-1]} | {("full", b) for b in seven[2:]}
 told = pairs.set_index(["first", "second"]).verdict
 assert {pair for pair in told.index if told[pair] == "separated"} == own and len(own) == 10
@@ -45,9 +44,10 @@ tool = tl.compare_pairs(losses.set_index("strategy").loc[seven].reset_index())
 apart = set(tool[tool.separated].set_index(["first", "second"]).index)
 assert len(apart) == 15 and own | {("full", "freeze_embeddings")} <= apart
 assert all(interval(losses, "full", other, 1 - 0.05 / 6)[1] > 0 for other in seven[1:])
-lower = np.log(means.freeze_lower[[0.001, 0.002, 0.005]])
-a, b, c = np.polyfit(np.log(lower.index), lower, 2)
-assert 0.02 < lower.min() - (c - b * b / (4 * a)) < 0.035
+gaps = (differences, by_document.freeze_embeddings - full)
+assert [round(stats.t.ppf(1 - 0.05 / 42, len(x) - 1) * x.sem(), 2) for x in gaps] == [0.09, 0.04]
+finer = course.recorded("tiny/freezing/documents").eval("loss = nats / tokens")  # freeze_lower at 0.0014
+assert interval(finer, "full", "freeze_lower", level).round(1).tolist() == [5.4, 2.3, 8.5]
 assert interval(smollm, "full", "lora")[1] < 0 < interval(smollm, "lora", "qlora", 1 - 0.05 / 15)[1]
 assert smollm.groupby("strategy").seed.nunique().eq(3).sum() == 6  # the others: one seed
 assert {path.name for path in folder.glob("pairs.*")} == {"pairs.csv", "pairs.png", "pairs.svg", "pairs.txt"}
