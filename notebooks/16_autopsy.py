@@ -56,18 +56,16 @@ def new_model():
 # | "initial loss" and "final loss" of the training | 4.6157 and 0.0000 |
 # | perplexity of the same block, after training | 116,362,380 |
 #
-# The report's diagnosis is overfitting. **Which row cannot come from overfitting, and which contradict it?**
+# The report's diagnosis is overfitting. **Which row cannot come from overfitting? Which two contradict that row?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is the first row, because nothing had been trained yet. Two others contradict it. A model with a perplexity of
-# 254,801, a loss of $\ln(254{,}801) = 12.4$ nats, does not write fluent English. And the "initial loss" is far lower.
-#
-# By the log, it is the mean of five steps. Could the first have been 12.4? Then the other four would average
-# $(5\cdot4.6157-12.4)/4=2.7$. But steps 6 to 10 average 3.0, although three repeat a block. So the first loss was far
-# below 12.4: the model was fine, and the evaluation was not.
+# It is the first row, because nothing was trained yet. A model with a perplexity of 254,801, a loss of
+# $\ln(254{,}801)=12.4$ nats, does not write fluent English. And the "initial loss" is far lower. By the log, it is the
+# mean of five steps. If the first were 12.4, the other four would average $(5\cdot4.6157-12.4)/4=2.7$, less than the
+# 3.0 of the five after them. So the first loss was lower: the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline perplexity? Both need a few
-# hundred tokens, of the same kind of text.
+# hundred tokens of similar text.
 #
 # **What can an evaluation do wrong, if training is right?**
 
@@ -120,13 +118,12 @@ plt.show()
 scores.iloc[0].map(math.log).round(1)  # nats, before any training
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Check 1 finds the fault before training: on other text, the loss is 5.0 nats, near the first loss of 4.6, and with
+# Check 1 finds the fault before training: the seven blocks have a loss of 4.6 nats and the other text 5.0, but with
 # labels shifted twice 9.3.
 #
-# Both dashed curves fall in the first epoch. But the better the model knows a text by heart, the less probability it
-# leaves for any but the *next* token, so on the learned blocks the faulty perplexity rises. On other text both rise,
-# because an overfitted model is also certain of wrong tokens. (The report's faulty one rises 457 times, ours less than
-# twice.)
+# The better the model knows a text by heart, the less probability it leaves for any but the *next* token, so on the
+# learned blocks the faulty perplexity soon rises. On other text both rise, because an overfitted model is also certain
+# of wrong tokens. So overfitting is real, but the faulty perplexity does not measure it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 2: a pretrained model that is worse than guessing
@@ -146,10 +143,10 @@ torch.nn.init.kaiming_normal_(untrained.lm_head.weight)  # variance 2 / width: C
 print(f"random weights: {perplexity(untrained, held_out) / size:.1f} times guessing")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No. Neither the baseline (12.9 nats) nor any first loss is much below guessing, so this model knows nothing. A random
-# model is even worse than guessing, because it prefers random tokens: random logits of variance $\sigma^2$ add
-# $\sigma^2/2$ to the mean loss. Candle's head gives them a variance of 2, so that is one nat (a factor of 2.7): 12.9
-# instead of 11.9.
+# No. Wrong labels can make losses this high, but they cannot spoil a generated text, and this one is noise. So the
+# model is at fault. A random model is even worse than guessing, because it prefers random tokens: random logits of
+# variance $\sigma^2$ add $\sigma^2/2$ to the mean loss. Candle's head gives them a variance of 2, so that is one nat (a
+# factor of 2.7): 12.9 instead of 11.9.
 #
 # **How can a program load a file and stay random, without an error?** In Candle, a layer registers its variables when
 # it is built, and `load` fills the registered ones:
@@ -179,6 +176,7 @@ print(f"build, then load: {perplexity(built, held_out):,.0f}")
 # PyTorch, avoid `load_state_dict(..., strict=False)`, which ignores names that do not match.
 #
 # **Check 2, loading:** is the first loss, or the logarithm of the baseline, more than one nat below $\ln$(vocabulary)?
+# If not, weights or labels are wrong, and a generated sentence tells which.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 3: the less is trained, the better
@@ -190,17 +188,17 @@ print(f"build, then load: {perplexity(built, held_out):,.0f}")
 # | freeze embeddings | 290/291 | 646,471 | 206,584 | 46.7% |
 # | full fine-tuning | 291/291 | 896,122 | 303,045 | 21.9% |
 #
-# The improvement is over the 387,789 before training. The report concludes that less is more. **Which strategy improved
-# most between the two epochs? What did epoch 1 do to full fine-tuning, compared with the 387,789?**
+# The improvement is over the 387,789 before training. **Which strategy improved most between the two epochs? What did
+# epoch 1 do to full fine-tuning?**
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # All four improved alike, to a third, and their final order was there after epoch 1. That epoch seems to have made full
-# fine-tuning 2.3 times *worse*. In truth each began with other random weights, and the 387,789 belong to yet another
-# model.
+# fine-tuning 2.3 times *worse*. In truth, each strategy started from its own random weights, and the 387,789 belong to
+# a fifth random model.
 #
-# From one random model to the next, a token's loss varies as its logit does, with variance 2, and the report scored
-# only 4 tokens. So chance gives their mean a standard deviation of $\sqrt{2/4}=0.7$ nats. The logarithms of the four
-# perplexities after epoch 1 have one of 0.69, so chance is enough to explain the ranking.
+# Between random models, a token's loss varies as its logit does, with variance 2, and the report scored only 4 tokens.
+# So chance gives their mean a standard deviation of $\sqrt{2/4}=0.7$ nats. The logarithms of the four perplexities
+# after epoch 1 differ as much (0.69 nats), so chance is enough to explain the ranking.
 #
 # **What are freeze lower layers' three parameters?** To freeze the first 12 of 24 layers, the program compared names:
 
@@ -221,18 +219,17 @@ two
 # `layers.20` to `layers.23`, so all 24 layers were frozen. **Cure:** select modules, as for `meant`.
 #
 # Three *tensors* are left, embedding, last norm and head. They hold 272 million numbers, and the 26 tensors of the
-# adapter layers 166 million. So the winner trained more than the second, and not 3 parameters.
+# adapter layers 166 million. So the winner trained more than the second.
 #
 # **Check 3, count:** do the parameters of all trained parts add up to the given number?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 4: a ranking from one block
 #
-# The Python report calls adapter layers best, from one block of 32 tokens and one seed.
-#
-# The record of [lesson 15](15_comparison.ipynb) holds the same four strategies (`last_layers` are the adapter layers)
-# with 40 documents and three seeds. Over all, `full` is best. We write 1,000 reports from documents and seeds drawn at
-# random. **What helps more to find `full`, eight documents or all three seeds?**
+# The Python report calls adapter layers best, from one seed and the faulty perplexity of one block of 32 tokens. The
+# record of [lesson 15](15_comparison.ipynb) holds the same four strategies (`last_layers`: adapter layers) with 40
+# documents and three seeds. Over all, `full` is best. We write 1,000 reports from random documents and seeds. **Do
+# eight documents or three seeds find `full` more often?**
 
 # %%
 record = pd.read_csv(tl.DATA / "comparisons/tiny/documents.csv", comment="#")
@@ -252,30 +249,33 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With one document, about 137 tokens, four in ten reports name another winner. Eight documents, about 1,100 tokens,
-# settle the winner, which leads by 0.07 nats, but not the ranking: the other three lie within 0.04 nats. More seeds
-# help little here, but with one seed you would not know that.
+# settle the winner on these 40, by 0.07 nats, but not the ranking: the others lie within 0.04 nats. More seeds help
+# little here.
 #
 # **Check 4, sample:** is each score from at least 1,000 tokens and three seeds? Smaller differences need more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
 #
-# By the Python report, adapter layers train "14.3 times faster" than full fine-tuning, on an RTX 4060 Ti. They are the
-# "last 2 layers + LM head", with 29,865,088 parameters. Check 3 fails: the layers have 29,824,768, and the head
-# 136,134,656. The program trained the layers and, chosen by name, 45 other norms ([lesson 7](07_freezing.ipynb)), one
-# of them in block 0. So backpropagation goes through the whole model.
+# By the Python report, adapter layers train "14.3x faster than full fine-tuning!", on an RTX 4060 Ti. They are called
+# "last 2 layers + LM head", but by [lesson 7](07_freezing.ipynb) the program trained the two layers and, instead of the
+# head, 45 other norms, two of them in block 0. So backpropagation goes through the whole model.
 #
-# For freeze embeddings the report says "~140 seconds", but its log 181.83. We use the log.
+# **Does full fine-tuning fit the card?** By the Rust report, the card has 8 GB (8.6 billion bytes). A frozen parameter
+# takes 4 bytes. A trained one takes the 16 of [lesson 9](09_memory.ipynb), and 4 more for the roots that AdamW
+# computes, so all 494 million need 9.9 billion bytes. Full does not fit, and yet it ran.
 #
-# **How long should a step take?** It has three parts:
+# **How long should a step take if everything fits?** By lesson 7, it costs at most 6 FLOPs for each parameter and each
+# of 32 tokens. At the card's nominal 22 trillion a second, this takes 4 ms, which we neglect. But a step also moves
+# bytes between memory and processor, at up to 288 GB a second:
 #
-# - *Arithmetic:* by lesson 7, at most 6 FLOPs for each parameter and each of 32 tokens, 95 billion. At the card's
-#   nominal 22 trillion a second, this is 4 ms, which we neglect.
-# - *Traffic* between memory and processor, at up to 288 GB a second. Each parameter is read in both passes (8 bytes). A
-#   trained one moves 88 more: its gradient is written (4), clipping reads it twice and writes it (12), and AdamW, one
-#   operation at a time, reads 11 tensors and writes 7 (72). The tied embedding, if trained, moves 16 more, because a
-#   second gradient is written and both are added.
-# - *Fixed costs*, such as starting kernels: the rest of the fastest run's step. We assume the same for all four.
+# - 8 for each parameter, which both passes read;
+# - 88 more for each trained one: 4 to write its gradient, 12 to clip that (two reads, one write), and 72 for AdamW,
+#   which reads 11 numbers and writes 7, one operation at a time;
+# - 16 more in a trained tied embedding, where a second gradient is written and added.
+#
+# We count the rest of the fastest run's step as fixed costs, such as starting each operation, and assume the same for
+# all four. (For freeze embeddings, the report's "~140 seconds" are 181.83 in its log.)
 
 # %%
 P = 494_032_768  # all parameters
@@ -291,15 +291,14 @@ course.claim("Three runs are over three times too slow", (runs.ratio[:3] > 3).al
 runs.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Of adapter layers' 0.13 s, 0.10 are fixed costs. So full should take 2.2 times as long, not 14.3: the other three are
-# 3.7 to 6.6 times too slow (with twice the fixed costs, still over 2.5 times).
+# Of adapter layers' 0.13 s, 0.10 are fixed costs. So full should take 2.2 times as long, not 14.3. The other three are
+# 3.7 to 6.6 times too slow.
 #
-# **Check 5, speed:** is a step's time within a factor of two of bytes / bandwidth + fixed costs? (Measure the fixed
-# costs on a run that surely fits. With many tokens, add the arithmetic.)
+# **Check 5, speed:** is a step's time within a factor of two of bytes / bandwidth + the fixed costs of a run that fits?
+# (With many tokens, add the arithmetic.)
 #
-# **What do the three have in common?** A frozen parameter takes 4 bytes of memory. A trained one takes the 16 of [lesson
-# 9](09_memory.ipynb), and 4 more for the roots that AdamW computes. The program also never frees `base_model`, which it
-# scored first. By the Rust report, the card has 8 GB (8.6 billion bytes).
+# **What do the three have in common?** The program never frees `base_model`, which it scored first, so each run shares
+# the card with it.
 
 # %%
 runs["GB"] = (4 * P + 16 * runs.trained) / 1e9
@@ -307,19 +306,19 @@ runs["GB with base_model"] = runs.GB + 4 * P / 1e9
 runs[["GB", "GB with base_model"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Just these three do not fit. Our *hypothesis* is that Windows moved a part of them into main memory instead of raising
-# an error. But nobody has measured it, another report allows for 16 GB, and the Rust program did run out of memory.
+# Exactly the three slow runs do not fit beside `base_model`. Our *hypothesis* is that Windows moved a part of them into
+# main memory instead of raising an error. But nobody measured the memory, and another report says that the card has 8
+# or 16 GB. Besides, the Rust program did not slow down: it ran out of memory.
 #
 # The **cure** is also a test. After `del base_model`, freeze lower layers (7.0 GB) fits, and freeze embeddings (7.7 GB)
-# only just. If we are right, their steps then take less than 0.25 s, but full (9.9 GB) stays slow, until it gets the
-# means of [lesson 10](10_oom_fallback.ipynb).
+# only just. If we are right, both need less than 0.25 s a step. Full still needs [lesson 10](10_oom_fallback.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before your own training
 #
 # Checks 1 to 3 can run before the first step of any `Trainer`. `baseline` is the perplexity that your evaluation gives,
-# and `parts` are the parameters of each part that you mean to train. We mean the last two of our 8 blocks, and plant
-# three faults. **Which complaint will each bring?**
+# and `parts` counts the parameters that you mean to train, here 406,272 in each of the last two blocks. We plant three
+# faults. **Which complaint will each bring?**
 
 
 # %%
@@ -359,15 +358,16 @@ for fault, planned in models.items():
 pd.DataFrame.from_dict(own, orient="index").round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each fault shows as numbers that disagree: a loss of 4.6 nats and a perplexity of 11,404 (9.3 nats); two losses no
-# better than guessing (8.3); 815,040 trained parameters instead of 812,544.
+# Each fault shows as numbers that disagree: a first loss of 4.6 nats and a baseline of 9.3 (ln 11,404), two losses no
+# better than guessing (8.3), and 815,040 trained parameters instead of 812,544. But `loading` cannot tell random
+# weights from labels shifted twice in training, too (10.0 and 9.3 in symptom 1).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Numbers that belong together must agree, such as first loss, baseline and vocabulary.
 # - Count parameters, not tensors, and give a ranking enough text and seeds.
-# - A step that takes far longer than arithmetic, bytes / bandwidth and fixed costs has another cause.
+# - A step that takes far longer than its bytes and fixed costs explain has another cause.
 #
 # ## Further reading
 #

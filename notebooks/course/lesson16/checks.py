@@ -17,7 +17,7 @@ SOUND = {
 }
 COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "loading": (
-        "the first loss and the baseline are both as bad as guessing, so the model knows nothing",
+        "the first loss and the baseline are both as bad as guessing: weights or labels are wrong",
         "a model with random weights would be as bad in its first training step, and this one was not",
     ),
     "evaluation": (
