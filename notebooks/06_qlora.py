@@ -57,8 +57,8 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Only linear layers
-# are packed, but not the head (here also the embedding): its errors would go straight into the predictions.
+# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Only the blocks'
+# linear layers are packed: errors of the head (here also the embedding) would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
@@ -78,8 +78,9 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # distribution, the numbers that cut it into parts of equal probability. They lie close together near zero, where most
 # weights are, and far apart at the ends. Seven are negative, eight positive, and one is zero, so that zero stays zero.
 #
-# The quantile of probability 1 is infinite, so NF4 stops half a part before it. That is 1/32 with 16 equal parts and
-# 1/30 with 15; `end` uses the mean. `[:-1]` drops probability 0.5, whose quantile is the zero that both sides share.
+# The quantile of probability 1 is infinite, so NF4 stops half a part before it: 1/32 with a part for each of 16 levels,
+# 1/30 with one for each gap between them; `end` uses the mean. Both sides begin at zero (probability 0.5), so `[:-1]`
+# drops the zero, and we add it once.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2
@@ -146,8 +147,8 @@ course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1
 # ## What do four bits cost the model?
 #
 # Now your functions quantise every linear layer in the blocks. A second model uses the levels of *int4*, an ordinary
-# integer of 4 bits: evenly spaced from -8 to 7, divided by 8. A third uses NF4 with a single scale for each matrix
-# (size `None`). A fourth is rounded to int4, then to NF4, as happens with files rounded before.
+# integer of 4 bits: evenly spaced from -8 to 7, divided by 8 (a group's largest weight, if positive, is cut to 7/8). A
+# third uses NF4 with a single scale for each matrix (size `None`). A fourth is rounded to int4, then to NF4.
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -193,14 +194,14 @@ for name, model in models.items():
     print(percent(rise[name]), "| against NF4", percent(rise[name] - rise["NF4"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The size of the groups matters more. The scale of a whole matrix is set by its largest weight, so most weights fall
-# on the few levels near zero. With groups of 64, 20 rows cannot tell the cost from nothing (± is two standard errors),
-# nor, compared row by row on the right, int4 from NF4. For larger models the QLoRA paper finds a mean perplexity of 27
-# with NF4 and 34 with int4.
+# The groups matter more: the largest weight of a matrix sets its single scale, so most weights fall on the few levels
+# near zero. With groups of 64, 20 rows cannot show the cost (± is two standard errors), nor, compared row by row on the
+# right, a difference between int4 and NF4. In larger models the QLoRA paper finds one: mean perplexities of 34 and 27.
 #
 # Rounding twice costs nearly as much as a single scale. The roundings are nearly independent, so their squared errors
-# add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can. One rounding alone
-# changes them by 9%, bf16 by 0.2%. **How can it cost so little?**
+# add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can.
+#
+# One rounding changes the weights by 9%, bf16 by only 0.2%. **How can 9% cost so little?**
 
 # %%
 sample = held_out[:8]
@@ -213,8 +214,8 @@ print(f"log-probability of the right token moves by {moves.abs().mean():.2f}:", 
 print(f"down at {(moves < 0).float().mean():.0%}, on average by {moves.mean():+.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The errors have no common direction: the right token gets less probable at about half of the positions and more
-# probable at the others, so nine tenths of the moves cancel in the loss.
+# The errors have no common direction: the right token gets less probable at about half of the positions and more at the
+# others, so nine tenths of the moves cancel in the loss.
 #
 # ## A QLoRA run
 #
@@ -222,8 +223,9 @@ print(f"down at {(moves < 0).float().mean():.0%}, on average by {moves.mean():+.
 # freezes everything, converts what is not packed to fp32, and by default turns on activation checkpointing.
 # `LoraConfig` describes the adapters, `get_peft_model` adds them.
 #
-# Without `device_map`, a packed model goes to the GPU if there is one. Here it stays on the CPU, like the others. At
-# work, on a recent GPU, use `"cuda"` and `batch.to("cuda")`, bfloat16 here and in `load`, and leave checkpointing on.
+# Here everything stays on the CPU. For your own model on a recent GPU, load with `device_map="cuda"` and
+# `dtype=torch.bfloat16`, set `bnb_4bit_compute_dtype` to bfloat16 too, and pass `batch.to("cuda")`. Leave out
+# `use_gradient_checkpointing=False`, and lower the rate: the 1e-2 below suits this tiny model; begin near 1e-4.
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -265,13 +267,13 @@ for name, model in adapted.items():
 print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# QLoRA starts 1.5% higher, like your NF4 model, so double quantisation is free. It keeps the model in a third of the
-# memory and pays with time, because every layer is unpacked anew for each pass. [On an
-# A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8 hours
-# and 14 GB, and LoRA in bf16 1.9 hours and 21 GB.
+# QLoRA starts 1.5% higher, like your NF4 model, so double quantisation has no cost that we can see. Its memory is a
+# third of LoRA's in fp32, as here, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with
+# time: each layer is unpacked anew for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB, and LoRA in bf16 1.9
+# hours and 21 GB [on an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
 #
 # One run proves little: with another $A$, lesson 5 ended at 84. Over three seeds and 40 documents QLoRA ends 1% higher
-# here, too little to tell apart, and 7% on SmolLM2, whose file was rounded before ([lesson 8](08_peft_family.ipynb)).
+# here, which may be chance, and 7% on SmolLM2 ([lesson 8](08_peft_family.ipynb)); we did not test why.
 #
 # ## Merging the adapter
 #
@@ -310,13 +312,12 @@ for model in (base, ready):
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The file is as good as the model that you trained. The base (first line) writes of Python, yours with words from Rust,
-# though so small a model makes little sense. The file has 8.1 MB; if that is too much, keep packed base and adapter.
+# The file is as good as the model that you trained. The two texts (the base's first; the penalty makes repeats less
+# probable) only show that it writes without peft. If the file's 8.1 MB are too much, keep packed base and adapter.
 #
 # ## How much it saves, and when it is worth it
 #
-# Only the linear layers in the blocks are packed. `prepare_model_for_kbit_training` puts the rest into fp32. **Which
-# shrinks more, a model of 0.5 or one of 7 billion parameters?**
+# What is not packed is in fp32. **Which shrinks more, a model of 0.5 or one of 7 billion parameters?**
 
 # %%
 for preset in ("qwen2-0.5b", "llama2-7b"):
@@ -327,10 +328,10 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
     print(f"{preset}: {gb:.1f} GB in 16 bits, QLoRA {left:.1f} GB ({left / gb:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If everything were packed, 4.127/16 = 26% would be left. At 7B embedding and head are only 4% of the parameters, but
-# in 32 bits they add 7 points; in the small model they are more than a quarter. With this part in 16 bits 46% would be
-# left (29% at 7B). `get_peft_model` also freezes the base, so leave `prepare_model_for_kbit_training` out, and for
-# checkpointing call `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`.
+# If everything were packed, 4.127/16 = 26% would be left. But embedding and head, only 4% of the 7B model and more than
+# a quarter of the small one, take 32 bits here. To keep them in 16 (29% and 46% left), do not call
+# `prepare_model_for_kbit_training`: `get_peft_model` freezes the base anyway. For checkpointing, call
+# `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`.
 #
 # The choice depends on what fills your memory:
 #
@@ -344,8 +345,7 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 # - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
 #   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
 # - Small groups keep the error low. It has no common direction, so most of it cancels in the loss.
-# - Four bits pay where frozen weights fill the memory, and cost time in every step. Merge the adapter into the unpacked
-#   weights, or serve it beside the packed ones.
+# - Four bits pay where frozen weights fill the memory, and cost time. Merge the adapter into the unpacked weights.
 #
 # ## Further reading
 #

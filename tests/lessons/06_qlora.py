@@ -26,7 +26,6 @@ for preset, least, most, gb, left in (("qwen2-0.5b", 0.25, 0.29, 1.0, 46), ("lla
     rest = 1 - sum(part.numel() for part in matrices(whole)) / whole.num_parameters()
     assert least < rest < most and round(2 * whole.num_parameters() / 1e9, 1) == gb, "not packed"
     assert round(100 * (4.127 / 16 * (1 - rest) + rest)) == left
-assert round(100 * rest * (2 - 4.127 / 16)) == 7, "Points that embedding and head add in fp32"
 
 ends = {name: loss.mean() for name, loss in after.items()}
 assert ends["QLoRA"].exp() < 90 and cpu["QLoRA"] > cpu["LoRA"]
@@ -35,7 +34,8 @@ assert all(0.87 < same[name] < 0.91 for name in ("original", "packed")), "One po
 assert score["original"].mean().abs() < 0.01
 assert abs(nats(ready, held_out).mean() - ends["QLoRA"]) < 1e-3 and "Future" in tokenizer.decode(written[0])
 assert round(os.path.getsize(f"{folder}/merged/model.safetensors") / 1e6, 1) == 8.1
-assert 0.3 < (merged["packed"].get_memory_footprint() / 1e6 + 0.9) / 17 < 0.36, "A third"
+held = merged["packed"].get_memory_footprint() / 1e6 + 0.9
+assert 0.3 < held / 17 < 0.36 and 0.6 < held / (2 * base.num_parameters() / 1e6 + 0.9) < 0.7, "One and two thirds"
 assert round(os.path.getsize(f"{folder}/adapter_model.safetensors") / 1e6, 1) == 0.9 and merged["packed"].training
 assert all(p.is_cpu for whole in merged.values() for p in whole.parameters()), "No GPU"
 

@@ -79,8 +79,8 @@ QUIZ = Quiz(
     {
         "a": "no: 4-bit weights cannot be multiplied as they are. Each layer is unpacked first, in the forward pass "
         "and again in the backward pass.",
-        "b": "no: it needs less memory, but unpacking takes time, and rounded weights start from a higher perplexity.",
-        "c": "yes: QLoRA buys memory with time and a little accuracy. It pays where 16 bits do not fit.",
+        "b": "no: it needs less memory, but unpacking takes time, and rounding may cost some perplexity.",
+        "c": "yes: QLoRA buys memory with time and perhaps a little accuracy. It pays where 16 bits do not fit.",
         "d": "no: only the frozen weights are packed. The adapters beside them are trained, and saved, as with LoRA.",
     },
     right="c",
