@@ -293,7 +293,7 @@ course.claim("No method is measurably better than LoRA on either model", best >=
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning.
 # - **Worse on the bundled model only** are LoRA-FA (with plain AdamW), OFT, VeRA (rank 64), and BitFit.
-# - **Worse on SmolLM2 only** is QLoRA, probably because our SmolLM2 was [rounded to 4 bits before](06_qlora.ipynb).
+# - **Worse on SmolLM2 only** is [QLoRA](06_qlora.ipynb); we did not test why.
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal:
 #   rsLoRA's interval on SmolLM2 reaches from -12.5% to +14.4%.
 #

@@ -355,9 +355,8 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
     print(f"{other}: {percent:.1f}% above {one} ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No, both verdicts change: it cannot tell `lora` from `full`, but separates `qlora` from `lora`, probably because our
-# SmolLM2 was [rounded to 4 bits before](06_qlora.ipynb). Its search, on 200 passages, had one seed, and rates a factor
-# of three apart. Ours was coarse, too: at 0.0014, as in [lesson 7](07_freezing.ipynb), `freeze_lower` is 5.4% above
+# No, both verdicts change: it cannot tell `lora` from `full`, but separates `qlora` from `lora`. Its search, on 200
+# passages, had one seed, and rates a factor of three apart. Ours was coarse, too: at 0.0014, as in [lesson 7](07_freezing.ipynb), `freeze_lower` is 5.4% above
 # `full` (2.3% to 8.5%), not 8.0%, but still separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -241,7 +241,7 @@ WRONG = {
         (partial(audited, nothing=max), "would be as bad in its first training step"),
         (partial(audited, late=True), "for symptom 2, 'loading' is missing"),
         (lambda report: "sample", "expected a set of"),
-        (lambda report: audited(report) - {"loading"}, "knows nothing"),
+        (lambda report: audited(report) - {"loading"}, "weights or labels"),
     ],
     "ex18_1": [
         (infinitely_many_cards, "0 is asked for where no number is enough"),
