@@ -9,6 +9,7 @@ import pytest
 
 # Kernels and processes that tests start find the package beside the lessons, from any folder.
 LESSONS = Path(__file__).resolve().parent / "notebooks"
+collect_ignore_glob = ["notebooks/*/lesson19/*", "notebooks/desk-service/*"]  # tests that need a server
 os.environ["PYTHONPATH"] = os.pathsep.join([str(LESSONS), *filter(None, [os.environ.get("PYTHONPATH")])])
 
 # Side by side (pytest -n), each process and its notebooks get their share of the cores: torch's threads spin while

@@ -68,9 +68,6 @@
 #   your copy. To begin a lesson anew, delete its copy and start `make lab` again.
 # - **The lessons check what they claim.** A line that begins with ✓ is a claim that was just tested on your machine. If a
 #   claim does not hold there, the cell stops and says which one.
-# - **To use more data and more epochs**, set `TLKIT_PROFILE` before you start JupyterLab. Without it the lessons are
-#   sized for two CPU cores. On Linux and macOS: `TLKIT_PROFILE=laptop make lab`. On Windows: `set TLKIT_PROFILE=laptop`,
-#   or in PowerShell `$env:TLKIT_PROFILE = "laptop"`, and then the command of the README.
 #
 # ## Is everything here?
 #

@@ -215,8 +215,8 @@ if path:
     print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:20:4].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the answer, its end token and a line break are learned, and the loss falls to about a fifth. Now the model answers
-# six validation reports, and the rule's crate, which is nearly always right, replaces the model's own. **Will it get
+# Only the answer, its end token and a line break are learned, and the loss falls to a fifth. Now the model answers six
+# validation reports, and the rule's crate, which is nearly always right, replaces the model's own. **Will it get
 # more right than the rule?**
 
 

@@ -309,7 +309,7 @@ for one, other in pairs:
 # the probe.
 #
 # One accuracy hides the weak classes. A *confusion matrix* counts for each true class (row) which classes *both* names.
-# The *recall* of a class is the share of its texts that are named rightly. The mean of the nine, the [balanced
+# The *recall* of a class is the share of its texts that are named correctly. The mean of the nine, the [balanced
 # accuracy](glossary.md#balanced-accuracy), is 54%.
 
 # %%

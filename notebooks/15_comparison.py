@@ -356,8 +356,8 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No, both verdicts change: it cannot tell `lora` from `full`, but separates `qlora` from `lora`. Its search, on 200
-# passages, had one seed, and rates a factor of three apart. Ours was coarse, too: at 0.0014, as in [lesson 7](07_freezing.ipynb), `freeze_lower` is 5.4% above
-# `full` (2.3% to 8.5%), not 8.0%, but still separated.
+# passages, had one seed, and rates a factor of three apart. The bundled model's was coarse, too: at 0.0014, as in
+# [lesson 7](07_freezing.ipynb), `freeze_lower` is 5.4% above `full` (2.3% to 8.5%), not 8.0%, but still separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -15,6 +15,7 @@
 # About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import atexit
 import json
 import os
 import shutil
@@ -42,7 +43,7 @@ tl.setup()
 work, log_folder = Path("desk-service"), Path("desk-logs")  # beside this notebook
 log_folder.mkdir(exist_ok=True)
 files = Path(course.__file__).parent / "lesson19/desk_service"
-shutil.copytree(files, work, dirs_exist_ok=True)
+_ = shutil.copytree(files, work, dirs_exist_ok=True)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Start a server
@@ -65,6 +66,7 @@ command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
 env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
 with (log_folder / "server.log").open("w", encoding="utf-8") as log:
     server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log)
+atexit.register(server.kill)  # if you stop before the end
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
@@ -337,7 +339,7 @@ print(f"\n{hits}")
 # often with weights of about 4 bits (`Q4_K_M`). For many users on a GPU there is
 # [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request can pick its adapter.
 #
-# With llama.cpp we converted the SmolLM2 that you trained for 24 steps in lesson 12, and let it fill in the forms of 24
+# With llama.cpp we converted a SmolLM2 trained for 24 steps, like yours in lesson 12, and let it fill in the forms of 24
 # validation reports. With 16 bits all answers stay, but `Q4_K_M` changes 18. Of the 41 fields of 96 that were right,
 # eight are lost, and none is won (p-value 0.008). So test after each conversion.
 #

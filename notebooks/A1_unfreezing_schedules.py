@@ -137,7 +137,7 @@ course.claim("The mistake leaves block 3 unmoved", changes.loc["block 3"].min() 
 # These recorded runs are longer than ours: 200 passages, three seeds, and a learning rate that was searched for each
 # strategy. Both schedules are best at about three times the rate of `full`. *perplexity* is that of 40 Rust test
 # passages, and *general* that of Python's language reference, which was 36 before training. The last two columns are
-# lesson 15's interval of the difference from `full` on Rust, in points of perplexity.
+# the interval of the difference from `full` on Rust by `tl.compare_pairs` (lesson 15), in points of perplexity.
 #
 # **Which strategy learns most about Rust, and which forgets least of the Python reference?**
 

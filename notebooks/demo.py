@@ -35,7 +35,7 @@ course.strategy_map()
 # Collect bets, then press the space bar. Both start from the same weights and read the same text, each at the learning
 # rate that was recorded as best for it. Then set one rate to ten times its value and ask what will happen: the run is
 # given up and named as diverged when its loss is 1 nat above the untouched model's. The pale lines are the races
-# before; one seed decides nothing, and lesson 15 has three.
+# before; one seed decides nothing, and lesson 15 takes five.
 
 # %%
 course.TrainingLab(2)

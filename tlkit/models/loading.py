@@ -91,7 +91,7 @@ def load_model(
     refuse_unusable_tokenizer(name, tokenizer, model)
     if classes is None:
         refuse_sight_of_the_future(name, model, tokenizer)
-    else:  # the class is read off the last token but padding
+    else:  # the class is read off the last token that is text
         model.config.get_text_config().pad_token_id = padding_token(tokenizer)
     total = len(list(model.parameters()))
     return LoadedModel(model, tokenizer, name, 0 if random_init else total - len(class_head(model)), total)

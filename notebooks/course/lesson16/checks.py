@@ -28,14 +28,14 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
     "speed": (
         "more than twice, or less than half: a step that is too short was not timed to its end",
-        "a step takes 8 bytes of each parameter and 88 more of a trained one, by the bandwidth, plus the fixed costs",
+        "a step moves 8 bytes for each parameter and 88 more for each trained one: divide by the bandwidth, add `fixed`",
     ),
 }
 
 
 @exercise(
     "ex16_1",
-    "the new report, three sound ones, and others with one fault or several; three have published figures",
+    "the new report, two sound ones, and others with one fault or several; three have published figures",
     "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
     "Let P be all parameters and T the trained ones. A step should take (8P + 88T) / bandwidth + fixed.",
     'Start with `found = set()`, and add a word where its comparison fails. `"evaluation"` is in an `elif` '
@@ -58,7 +58,7 @@ def audits(answer: object) -> None:
         ("symptom 2", {"loading"}, {"vocabulary": 151_936, "first_loss": 11.4, "baseline": 387_789.0}),
         ("the Python report's full fine-tuning", {"evaluation", "sample", "speed"},
          published | {"first_loss": 4.6157, "parts": [494_032_768], "trained": 494_032_768, "seconds": 254.28 / 140}),
-        ("its adapter layers", {"evaluation", "count", "sample"},
+        ("the Python report's adapter layers", {"evaluation", "count", "sample"},
          published | {"first_loss": 4.11, "parts": [29_824_768, 136_134_656], "trained": 29_865_088, "seconds": 0.127}),
         ("the Rust report", {"loading", "count", "sample"},
          published | {"parameters": 630_167_424, "first_loss": 12.55, "baseline": 387_788.94, "parts": [630_167_424],

@@ -64,7 +64,7 @@ def test_the_estimate_is_what_a_real_step_needs(strategy):
         estimate = estimate_memory(config, strategy, **shape, **OPTIONS.get(strategy, {}))
         assert estimate.peak == pytest.approx(measured(model, (4, tokens), plan, groups=report.groups), rel=2e-3), plan
     if strategy in ("freeze_lower", "qlora", "prefix_tuning"):  # the same of a model as of its configuration
-        assert estimate.peak == estimate_memory(model, batch_size=4, sequence_length=64, plan=plan).peak
+        assert estimate.peak == estimate_memory(model, **shape).peak
 
 
 @pytest.mark.parametrize(("family", "dtype"), [("llama", "bf16"), ("gpt2", "fp32"), ("opt", "fp32")])
