@@ -15,7 +15,7 @@
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA), [lesson
 # 9](09_memory.ipynb) (memory) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
 #
-# About 37 minutes.
+# About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os

@@ -66,7 +66,7 @@ command += ["--host", "127.0.0.1", "--port", str(port), "--device", "cpu"]
 env = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_UPDATE_CHECK": "1"}
 with (log_folder / "server.log").open("w", encoding="utf-8") as log:
     server = subprocess.Popen(command, cwd=work, env=env, stdout=log, stderr=log)
-atexit.register(server.kill)  # if you stop before the end
+_ = atexit.register(server.kill)  # if you stop before the end
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship

@@ -15,14 +15,14 @@ assert abs(hits(alone, train.label).mean() - 0.496) < 0.012 and abs(hits(both, t
 score = {name: answers.mean() for name, answers in right.items()}
 for name, share in (("bag of words", 0.55), ("probe", 0.49), ("both", 0.58)):
     assert abs(score[name] - share) <= 0.02, name
-assert 0.02 <= score["fine-tuned"] - score["probe"] <= 0.1  # another order of the texts: 5.5 points
+assert 0.02 <= score["fine-tuned"] - score["probe"] <= 0.07 and abs(score["words + fine-tuned"] - score["both"]) <= 0.02
 left = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])
 numbered = torch.arange(4.0).repeat(2, 1)[:, :, None]
 assert last_token(numbered, left).flatten().tolist() == [3, 3]
 assert last_token(numbered, left.flip(1)).flatten().tolist() == [1, 3]
-assert trainer.state.global_step == 54
+assert trainer.state.global_step == 27
 
-for one, other in pairs[1:]:  # the first lies at the bound
+for one, other in pairs[1:]:  # the first lies near the bound
     only_one, only_other = (right[one] & ~right[other]).sum(), (right[other] & ~right[one]).sum()
     assert (binomtest(only_one, only_one + only_other).pvalue < 0.05 / 3) == (other == "probe"), other
 named = classes[tested["both"].argmax(1)]

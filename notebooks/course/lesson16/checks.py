@@ -28,7 +28,7 @@ COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
     "speed": (
         "more than twice, or less than half: a step that is too short was not timed to its end",
-        "a step moves 8 bytes for each parameter and 88 more for each trained one: divide by the bandwidth, add `fixed`",
+        "a step moves 8 bytes for each parameter and 88 more for each trained one: divide by bandwidth, add `fixed`",
     ),
 }
 
