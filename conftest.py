@@ -9,8 +9,9 @@ import pytest
 
 # Kernels and processes that tests start find the package beside the lessons, from any folder.
 LESSONS = Path(__file__).resolve().parent / "notebooks"
-collect_ignore_glob = ["notebooks/*/lesson19/*", "notebooks/desk-service/*"]  # tests that need a server
 os.environ["PYTHONPATH"] = os.pathsep.join([str(LESSONS), *filter(None, [os.environ.get("PYTHONPATH")])])
+
+collect_ignore_glob = ["notebooks/*/lesson19/*", "notebooks/desk-service/*"]  # tests that need a server
 
 # Side by side (pytest -n), each process and its notebooks get their share of the cores: torch's threads spin while
 # they wait, and take the cores from one another. Set before torch is imported.

@@ -44,12 +44,6 @@ def _wait_for(server: subprocess.Popen, host: str, port: int, said: TextIO) -> N
         time.sleep(0.1)
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def opened(browser, address: str, script: str = ""):
     """A page as large as a projector's, in which a script runs first, and the list of what went wrong on it."""
     page, wrong = browser.new_page(viewport={"width": 1280, "height": 720}), []

@@ -4,7 +4,9 @@ import shutil
 import sys
 
 import pytest
-from served_pages import ROOT, TOKEN, free_port, kept, opened, served, shows
+from served_pages import ROOT, TOKEN, kept, opened, served, shows
+
+from course.lesson19.desk import free_port
 
 pytestmark = pytest.mark.browser
 

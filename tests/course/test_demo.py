@@ -6,8 +6,9 @@ Screenshots are kept in `results/screenshots`.
 import sys
 
 import pytest
-from served_pages import ROOT, TOKEN, free_port, kept, opened, served
+from served_pages import ROOT, TOKEN, kept, opened, served
 
+from course.lesson19.desk import free_port
 from course.panels.strategies import strategy_report
 
 pytestmark = pytest.mark.browser
