@@ -1,6 +1,5 @@
 """The leaderboard: which pairs the answers to each question tell apart."""
 
-import math
 from functools import partial
 from itertools import combinations
 
@@ -31,19 +30,24 @@ def _answers():
         columns[f"model {name}"] = np.repeat([1, 0, 1, 0], [58, 31, 500, 411])
         columns[f"model {name}"][[100 + place, 600 + place]] = 0, 1  # so that no two are equal
     yield "for six models that answer nearly alike and a slightly worse one", pd.DataFrame(columns)
+    few = np.repeat([0, 1], [6, 994])
+    yield "for three models, of which two are equal", pd.DataFrame({"model A": few**0, "model B": few, "model C": few})
 
 
-def _separated(answers, *, pairs=None, paired=True, single=False, root=True) -> list[tuple]:
-    """The pairs whose interval excludes zero; the options make it wrong, each as somebody does."""
+def _separated(answers, *, pairs=None, test=None, sides="two-sided") -> list[tuple]:
+    """The pairs that McNemar's exact test separates; the options make it wrong, each as somebody does."""
     found, both = [], list(combinations(answers.columns, 2))
-    factor = stats.norm.ppf(1 - 0.05 / (pairs or len(both)) / 2)
     for one, other in both:
-        difference = answers[one] - answers[other]
-        variance = difference.var() if paired else answers[one].var() + answers[other].var()
-        error = math.sqrt(variance / len(answers)) if root else math.sqrt(variance)
-        if (difference.mean() if single else abs(difference.mean())) > factor * error:
+        b, c = (int((answers[one] - answers[other] == sign).sum()) for sign in (1, -1))
+        chance = stats.binomtest(b, b + c, alternative=sides).pvalue if b + c else 1
+        if (test(answers[one], answers[other]) if test else chance) < 0.05 / (pairs or len(both)):
             found.append((one, other))
     return found
+
+
+def _normal(one, other):
+    error = (one - other).sem()
+    return 2 * stats.norm.sf(abs((one - other).mean()) / error) if error else 1
 
 
 def _pairs(given, answers):
@@ -57,28 +61,21 @@ def _pairs(given, answers):
 
 answers_of_all = function_exercise(
     "ex17_1",
-    "four tables of 1,000 questions with two to seven models",
-    "For each question there is a difference: 1 if only the first was right, −1 if only the other was, else 0.",
-    "The difference of two scores is the mean of these differences. What is the standard error of a mean?",
-    "With m pairs, the factor is `stats.norm.ppf(1 - 0.05 / m / 2)`. Compare the mean, without its sign, with factor "
-    "times error.",
+    "five tables of 1,000 questions with two to seven models",
+    "Count the questions that only the first model gets right, and those that only the other does: b and c.",
+    "If both models were equally good, b would be like b + c throws of a coin: `stats.binomtest(b, b + c).pvalue`.",
+    "With m pairs, p has to be below 0.05 / m. Where b + c is 0 there is nothing to test.",
     right=_separated,
     cases=_answers,
     read=_pairs,
     alike=lambda given, expected: set(map(frozenset, given)) == set(map(frozenset, expected)),
     mistakes={
-        "that corrects for the number of models; correct for the number of pairs.": lambda answers: _separated(
-            answers, pairs=answers.shape[1]
-        ),
-        "these are the pairs without a correction; their number makes false alarms likely.": partial(
-            _separated, pairs=1
-        ),
-        "those errors are of unpaired scores; take the differences question by question.": partial(
-            _separated, paired=False
-        ),
-        "a difference below zero counts, too: leave its sign out.": partial(_separated, single=True),
-        "that is how much single questions differ; the error of their mean is asked for.": partial(
-            _separated, root=False
+        "correct for the number of pairs, not of models.": lambda answers: _separated(answers, pairs=answers.shape[1]),
+        "the normal interval is too narrow where few questions differ.": partial(_separated, test=_normal),
+        "without a correction there are false alarms among so many pairs.": partial(_separated, pairs=1),
+        "the other model may be the better one: test both sides.": partial(_separated, sides="greater"),
+        "only questions that one of the two gets right count, b + c of them.": partial(
+            _separated, test=lambda one, other: stats.binomtest(int((one > other).sum()), len(one)).pvalue
         ),
     },
 )
