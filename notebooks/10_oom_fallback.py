@@ -69,14 +69,7 @@ def adamw(parameters):
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
-# to 2.9) before you start Python.
-#
-# Here are three segments of such a card, one character per MiB. Of 72 MiB 34 are free (`.`), but no tensor above 8 MiB
-# finds a place. Batches of varying lengths leave such holes.
-#
-# ```
-# ##########......########  ........####........####  ######......######......
-# ```
+# to 2.9) before you start Python. Batches of varying lengths leave such holes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -150,15 +143,16 @@ print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
 # Micro-batches help until one row is left. [Activation checkpointing](glossary.md#activation-checkpointing) lowers what
 # this row keeps. It stores only the input of a block, and computes the block's forward pass a second time when
 # backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` does this, so we put it around the `forward` of
-# some blocks. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
+# each block. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
+#
 # `tl.track_memory` counts the bytes of live tensors. A block keeps 15,128 bytes a token ([lesson 9](09_memory.ipynb)).
-# **How much will we save for 256 tokens in one block, and how much in all eight?**
+# **How much will we save for 256 tokens in eight blocks?**
 
 
 # %% tags=["nbval-ignore-output"]
-def checkpointed(count):  # the first blocks keep only their input
+def checkpointed():  # each block keeps only its input
     model = load()
-    for block in model.model.layers[:count]:
+    for block in model.model.layers:
         block.forward = partial(checkpoint, block.forward, use_reentrant=False)
     return model
 
@@ -170,24 +164,25 @@ def activations(model):  # MiB that wait for the backward pass
         return (track.current - start) / 2**20
 
 
-for count in (0, 1, 8):
-    print(f"{count} of 8 blocks: {activations(checkpointed(count)):.1f} MiB")
+print(f"all kept: {activations(load()):.1f} MiB")
+print(f"checkpointed: {activations(checkpointed()):.1f} MiB")
 
 # %%
-same = apart(gradient(checkpointed(8), 4), whole)
+same = apart(gradient(checkpointed(), 4), whole)
 course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One block saves 3.5 MiB, and all eight 28. The price is time: a backward pass costs about two forward passes, so a
-# step costs four instead of three.
+# We save 28 MiB. The price is time: a backward pass costs about two forward passes, so a step costs four instead of
+# three. A transformers model does the same after `model.gradient_checkpointing_enable()`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
 #
-# Both ways save activations. Half of what remains is AdamW's two moments, needed only once a step. So they can stay in
-# RAM, the memory of the *host*: the gradients go there, AdamW updates an fp32 copy of the parameters, and the result
-# comes back. Our `HostAdamW` takes settings and moments from an AdamW on the card, so it can replace that one in the
-# middle of a run (point a learning-rate scheduler at its `adamw`).
+# Micro-batches and checkpointing save activations. Weights, gradients and AdamW's two moments remain. The moments are
+# half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*: the
+# gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW` takes
+# settings and moments from an AdamW on the card, so it can replace that one in the middle of a run (point a
+# learning-rate scheduler at its `adamw`).
 
 
 # %%
@@ -197,31 +192,32 @@ def to_host(tensor):
 
 class HostAdamW:
     def __init__(self, old):
-        self.params = old.param_groups[0]["params"]
-        self.copies = [to_host(weight) for weight in self.params]
-        self.adamw = torch.optim.AdamW([old.param_groups[0] | {"params": self.copies}])
-        for weight, copy in zip(self.params, self.copies, strict=True):
+        groups = old.param_groups  # Trainer makes two, with and without weight decay
+        self.copies = {w: to_host(w) for group in groups for w in group["params"]}
+        host = [g | {"params": [self.copies[w] for w in g["params"]]} for g in groups]
+        self.adamw = torch.optim.AdamW(host)
+        for weight, copy in self.copies.items():
             state = old.state.get(weight, {})
             if "exp_avg_sq" in state:  # the second moment is made last
                 self.adamw.state[copy] = {k: to_host(v) for k, v in state.items()}
 
     def step(self):
-        for weight, copy in zip(self.params, self.copies, strict=True):
+        for weight, copy in self.copies.items():
             copy.grad = None if weight.grad is None else to_host(weight.grad)
         self.adamw.step()
-        for weight, copy in zip(self.params, self.copies, strict=True):
+        for weight, copy in self.copies.items():
             weight.detach().copy_(copy)
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A loop that recovers
 #
-# A loop can catch the error, change how the step is computed, and take the same step again. **Why does this fail on a
-# full card, if it is done inside the `except` block?**
+# A loop can catch the error, change how the step is computed, and take the same step again. **Why must the second try
+# not stand inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
-# Python drops it only at the end of the block. Names in the function that tries again would hold them even longer. So
-# the step is a function of its own: `attempt` notes where it failed, and returns.
+# Python drops it only at the end of the block. Local variables of the function that retries would keep activations even
+# longer. So the step is a function of its own: `attempt` notes where it failed, and returns.
 
 
 # %%
@@ -242,35 +238,42 @@ def attempt(model, optimizer, batch, size):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Where** a step fails decides the remedy:
 #
-# - In the forward or backward pass, halve the micro-batch.
-# - With one row left (checkpointing could come first), or in the optimizer step, move the optimizer to the host.
+# - In the forward or backward pass, halve the micro-batch. With one row left, switch checkpointing on.
+# - If both are done, or in the optimizer step, move the optimizer to the host.
+#
+# The last two make room, so the loop tries the whole batch again, which is faster.
 #
 # With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
 # before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
 # (Without `fused`, every step needs scratch memory, and may fail half-way.)
 #
 # We use a *virtual card*: the processor computes, and a tensor beyond the budget is refused with CUDA's message.
-# `card.count` counts the weights; inside `card.host()` nothing is counted.
-# On a real card, leave out `card` and `host`, and move model and batches by `.to("cuda")`.
+# `card.count` counts the weights; inside `card.host()` nothing is counted. On a real card, leave out `card` and `host`,
+# and move model and batches by `.to("cuda")`.
 
 
 # %%
 def train(model, card, size=4):
-    optimizer, log = adamw(model.parameters()), []
+    optimizer, log, keeps_all = adamw(model.parameters()), [], True
     with card:
         card.count(model.parameters())
         for step, batch in enumerate(text.split(4), 1):
             while failed := attempt(model, optimizer, batch, size):
-                if failed == "forward or backward" and size > 1:
-                    size, remedy = size // 2, f"rows at once: {size // 2}"
+                in_pass = failed == "forward or backward"
+                if in_pass and size > 1:
+                    size, remedy = size // 2, "half the rows"
+                elif in_pass and keeps_all:
+                    model.gradient_checkpointing_enable()
+                    size, keeps_all, remedy = len(batch), False, "checkpointing"
                 elif isinstance(optimizer, torch.optim.AdamW):
                     with card.host():
-                        optimizer, remedy = HostAdamW(optimizer), "AdamW to the host"
+                        optimizer = HostAdamW(optimizer)
                     optimizer.step = card.host()(optimizer.step)  # not counted, either
+                    size, remedy = len(batch), "AdamW to the host"
                 else:
                     raise torch.OutOfMemoryError(f"no remedy left for the {failed}")
-                log.append((step, failed, remedy))
-    return pd.DataFrame(log, columns=["step", "failed in", "remedy"])
+                log.append((step, failed, remedy, size))
+    return pd.DataFrame(log, columns=["step", "failed in", "remedy", "rows at once"])
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -298,17 +301,19 @@ recovered("76MiB")
 # with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
 # of the first two wait. Single rows need 72.
 #
-# **On each of two smaller cards, what fails when single rows are tried, and why?**
+# **On each of two smaller cards, what fails when single rows are tried, and how many rows fit after the remedy?**
 
 # %%
-pd.concat({memory: recovered(memory) for memory in ("66MiB", "48MiB")})
+pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On 66 MiB, a single row does not fit beside the moments in step 2. They move to the host, and the card
-# needs only 15 + 15 + 11 = 41 MiB. On 48 MiB, weights, gradients and moments alone are too much (61), so the first
-# optimizer step fails. Activations are gone by then, so smaller micro-batches cannot help.
+# On 70 MiB, a single row does not fit beside the moments in step 2. With checkpointing all four do. The peak is now at
+# the end of the backward pass, where the gradient of the tied embedding (3 MiB) exists three times ([lesson
+# 9](09_memory.ipynb)): 46 + 15 + 2 × 3 = 67 MiB.
 #
-# Fewer trained weights ([lesson 5](05_lora.ipynb)) help. If a late step fails, look for longer batches or fragments.
+# On 48 MiB, weights, gradients and moments alone are too much (61), so the first optimizer step fails. Activations are
+# gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows still need 59 MiB and two
+# 15 + 15 + 2 × 11 = 52, but a single one only 41.
 #
 # **What does each remedy cost, and which compute more?** Here are seconds of a step, the fastest of nine.
 
@@ -321,7 +326,7 @@ def step_of(model, size=4, optimizer=adamw):
 steps = {
     "no remedy": step_of(load()),
     "single rows": step_of(load(), size=1),
-    "checkpointing": step_of(checkpointed(8)),
+    "checkpointing": step_of(checkpointed()),
     "AdamW on the host": step_of(load(), optimizer=lambda p: HostAdamW(adamw(p))),
 }
 rounds = [{n: timeit.timeit(s, number=1) for n, s in steps.items()} for _ in range(9)]
@@ -330,7 +335,7 @@ pd.DataFrame(rounds).min().round(3).to_frame("seconds a step")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only checkpointing computes more. Single rows compute the same, but less efficiently. The host costs little here, as
 # AdamW runs on the same processor. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of
-# gradients and weights travel each step (a second at 25 GB/s), and AdamW reads and writes 190 GB of RAM (two at 100).
+# gradients and weights travel each step, a second at 25 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -353,7 +358,7 @@ def by_trainer(**memory):
 
 
 thrifty = by_trainer(
-    gradient_checkpointing=True,  # newer releases: activation_checkpointing
+    gradient_checkpointing=True,  # from 5.23: activation_checkpointing
     per_device_train_batch_size=1,  # rows at once
     gradient_accumulation_steps=4)  # fmt: skip
 difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))

@@ -4,19 +4,19 @@ from transformers import TrainerCallback
 counted = [int((labels[rows] != -100).sum()) for rows in (slice(0, 2), slice(2, 4))]
 assert counted == [126, 28] and counted[0] / counted[1] == 4.5
 assert right < 1e-4 and wrong > 0.5
-kept = {count: activations(checkpointed(count)) for count in (0, 1, 8)}
-assert kept[8] < kept[0] / 10 and kept[1] < kept[0] - 2 and 1.5 < kept[8] < 2.5 and 8 * 4 * 64 * 192 * 4 == 1.5 * 2**20
-assert same < 1e-5 and difference < 1e-4 and 3.4 < 256 * 15_128 / 2**20 - 256 * 192 * 4 / 2**20 < 3.6
-failed, remedies = "forward or backward", ["rows at once: 2", "rows at once: 1", "AdamW to the host"]
+assert 27.5 < activations(load()) - activations(checkpointed()) < 28.5 and same < 1e-5 and difference < 1e-4
+failed, host = "forward or backward", "AdamW to the host"
 parameters = sum(p.numel() for p in undisturbed.parameters())
 assert [round(n * parameters / 2**20) for n in (4, 8)] == [15, 31] and 61 < 16 * parameters / 2**20 < 62
-for memory, step, where in (("76", 2, []), ("66", 2, [failed]), ("48", 1, ["optimizer step"])):
-    log, where = recovered(f"{memory}MiB"), [failed, failed, *where]
-    rows = [(step, *row) for row in zip(where, remedies, strict=False)]
-    assert list(log.itertuples(index=False, name=None)) == rows
+half = [(failed, "half the rows", 2), (failed, "half the rows", 1)]
+whole = [*half, (failed, "checkpointing", 4)]
+logs = {"76": half, "70": whole, "62": [*whole, *half, (failed, host, 4)]}
+for memory, rows in (logs | {"48": [*half, ("optimizer step", host, 4), *half]}).items():
+    log = recovered(f"{memory}MiB").itertuples(index=False, name=None)
+    assert list(log) == [(1 if memory == "48" else 2, *row) for row in rows]
 kept = HostAdamW.__init__
 HostAdamW.__init__ = lambda self, old: kept(self, old.state.clear() or old)  # the moments are lost
-for memory, wanted in (("66MiB", "same weights"), ("36MiB", "left for the forward or back")):
+for memory, wanted in (("62MiB", "same weights"), ("30MiB", "left for the forward or back")):
     failed = ""
     try:
         recovered(memory)
@@ -24,15 +24,16 @@ for memory, wanted in (("66MiB", "same weights"), ("36MiB", "left for the forwar
         failed = str(error)
     assert wanted in failed
 HostAdamW.__init__ = kept
-settings = HostAdamW(torch.optim.AdamW([torch.ones(2, dtype=torch.bfloat16)], lr=0.02)).adamw.param_groups[0]
-assert (settings["params"][0].dtype, settings["lr"]) == (torch.float32, 0.02)
+groups = [{"params": [torch.ones(2, dtype=torch.bfloat16)], "lr": rate} for rate in (0.02, 0.03)]
+groups = HostAdamW(torch.optim.AdamW(groups)).adamw.param_groups
+assert [(g["params"][0].dtype, g["lr"]) for g in groups] == [(torch.float32, 0.02), (torch.float32, 0.03)]
 work = {}
-for way, model, size in (("whole", load(), 4), ("rows", load(), 1), ("twice", checkpointed(8), 4)):
+for way, model, size in (("whole", load(), 4), ("rows", load(), 1), ("twice", checkpointed(), 4)):
     with FlopCounterMode(display=False) as counter:
         accumulate(model, inputs, labels, size)
     work[way] = counter.get_total_flops()
 assert work["whole"] == work["rows"] and 1.2 < work["twice"] / work["whole"] < 1.34
-assert [round(n * weights / 1e9) for n in (4, 16)] == [27, 108] and round(28 * weights / 1e9, -1) == 190  # 7 times fp32
+assert [round(n * weights / 1e9) for n in (4, 16)] == [27, 108]
 tried = []
 
 
@@ -71,13 +72,13 @@ assert apart(by_trainer(per_device_train_batch_size=1, gradient_accumulation_ste
 # The page's sums of 15, 31 and 11 MiB, to within 3: a row takes 10.4 to 11.5.
 
 
-def peaks(rows, size, optimizer=adamw):
+def peaks(size, made=load):
     """MiB at most in the first and in the second step."""
-    model, most = load(), []
+    model, most = made(), []
     with tl.track_memory(model) as track:
-        optimizer = optimizer(model.parameters())
+        optimizer = adamw(model.parameters())
         for _ in range(2):
-            accumulate(model, rows[:, :-1], rows[:, 1:], size)
+            accumulate(model, text[:4, :-1], text[:4, 1:], size)
             most.append(track.peak / 2**20)
             optimizer.step()
             model.zero_grad()
@@ -85,11 +86,8 @@ def peaks(rows, size, optimizer=adamw):
     return most
 
 
-(first, whole), (alone, single), (_, halves) = (peaks(text[:4], size) for size in (4, 1, 2))
-for measured, said in ((first, 59), (whole, 90), (halves, 83), (single, 72), (alone, 41)):
-    assert abs(measured - said) < 3, (measured, said)
-two = peaks(text[:2], 2)[1]
-assert two < 76 and 12 < halves - two < 18, "a batch of two fits; in four rows, the first two's gradients wait"
+measured = [*peaks(4), *peaks(2), *peaks(1), peaks(4, checkpointed)[1]]
+assert all(abs(one - said) < 3 for one, said in zip(measured, (59, 90, 52, 83, 41, 72, 67), strict=True)), measured
 # Scratch of the default on CUDA (foreach) fails when moments and, by decay, weights have changed; fused needs none.
 for options in ({"foreach": True}, {"fused": True}):
     model, failed = load(), False
