@@ -3,21 +3,23 @@
 #
 # *Which bytes does a training step need, and at which moment?*
 #
-# The published experiment that this course examines ran out of memory on a card of 8 GB. Its report explains that by a
-# table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2", together "8-10 GB". But such a table
-# adds up tensors that need not exist at the same time: when the gradients are complete, the activations are gone.
-# Only the moment that needs most counts.
+# The [published experiment](16_autopsy.ipynb) that this course examines ran out of memory on a card of 8 GB. Its report
+# explains that by a table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2", together "8-10 GB".
+# But such a table adds up tensors that need not exist at the same time: when the gradients are complete, the
+# activations are gone. Only the moment that needs most counts.
 #
 # **You will be able to**
 #
 # - calculate each kind of bytes in a training step by hand, and check it against torch;
 # - find the moment that needs most, and say what lowers it;
-# - tell three recipes that are called bf16 apart, and say what LoRA in bf16 needs for a model of 7B parameters.
+# - tell recipes called bf16 apart, and estimate what LoRA in bf16 needs for a model and batch of yours.
 #
 # **You need** [lesson 2](02_inside_a_language_model.ipynb) (a training step) and [lesson 5](05_lora.ipynb) (LoRA).
 # About 31 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+import copy
+
 import matplotlib.pyplot as plt
 import pandas as pd
 import torch
@@ -39,9 +41,9 @@ def load(dtype=torch.float32):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One step, from the first tensor to the last
 #
-# `step_timeline` takes one training step of a model and notes every tensor that torch makes or frees. Its table holds
-# the bytes of all *live* tensors, made and not yet freed, at each moment. We take eight rows of 128 tokens. **When does
-# it need most?**
+# `step_timeline` takes a training step that is not the first, so AdamW's moments are already there, and notes every
+# tensor that torch makes or frees. Its table holds the bytes of all *live* tensors, made and not yet freed, at each
+# moment. We take eight rows of 128 tokens. **When does it need most?**
 
 # %%
 kinds = ["weights", "optimizer state", "gradients"]
@@ -116,9 +118,11 @@ plt.show()
 # | attention | queries and output; keys and values; for each head the log of its softmax's sum | $2d + 2k + a$ |
 # | MLP | gate, activated gate, up, and their product | $4m$ |
 #
-# A linear layer keeps its input, for the gradient of its weights, a product of two tensors both, and an activation
-# function its input. The $T \times T$ attention weights are missing, because fused kernels compute them in pieces and
-# never store them (`eager` attention stores them, and a card in fp32 may). **Will the five kinds add up to the peak?**
+# A linear layer keeps its input, to compute the gradient of its weights. A product keeps both factors, and an
+# activation function keeps its input. The $T \times T$ attention weights are missing, because fused kernels compute
+# them in pieces and never store them. (`eager` attention stores them.)
+#
+# **Will the five kinds add up to the peak?**
 
 # %%
 model = load()
@@ -143,8 +147,8 @@ print(f"sum of the five kinds: {sum(by_hand.values()) / MiB:.0f} MiB")
 # Every kind is within 3% of the count. But the sum is 6% larger than the peak of 213 MiB, because at the loss no weight
 # has a gradient yet (unless earlier micro-batches have left theirs).
 #
-# When memory runs out, ask which group is too large: a smaller batch lowers only what belongs to tokens (121 kB
-# each in the blocks), and a [chunked loss](glossary.md#chunked-loss) only the logits.
+# When memory runs out, ask which group is too large: a smaller batch lowers only what belongs to tokens (121 kB each in
+# the blocks), and a [chunked loss](glossary.md#chunked-loss) only the logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a strategy changes
@@ -194,7 +198,7 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here the peak is at the *end* of the backward pass, where all gradients exist, and above the card's 8 GiB (dotted).
-# From about 700 tokens on, the loss needs most.
+# From about 700 tokens on (fewer without fused attention), the loss needs most.
 #
 # The gradient of the embedding even exists three times there, because this model is tied: one table both reads tokens
 # and predicts them. Its first gradient comes from the head, at the start of the backward pass. It waits, drawn as
@@ -209,14 +213,14 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The 9.0 GB do not fit into 8.59. The report's total is about right, but at torch's peak the activations are gone, and
-# one gradient is there three times. So neither shorter rows nor
-# [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
+# one gradient is there three times. So neither shorter rows nor [checkpointing](glossary.md#activation-checkpointing)
+# help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
 #
 # (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, the optimizer step makes temporary tensors
 # as large as the weights on a CUDA card, and needs most: $16N + 4N$ are 9.9 GB.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Three recipes called bf16
+# ## Recipes called bf16
 #
 # A number in [bf16](glossary.md#bf16) takes 2 bytes, but has only 8 significant bits. Three recipes go by that name:
 #
@@ -226,28 +230,24 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # - **bf16 with a master copy**: the weights are in bf16, but the optimizer updates an fp32 copy of them, with gradients
 #   and moments in fp32.
 #
-# We take a step in each, at a learning rate of $10^{-5}$. **Which halves the bytes of a parameter, and at what price?**
+# We take a step in the first two, at a learning rate of $10^{-5}$. **What is the price of half the bytes?**
 
 
 # %%
-def one_step(dtype, master=False):
+def one_step(dtype):
     """Bytes per parameter, and the share of parameters that moved."""
     model = load(dtype)
     weights = list(model.parameters())
-    trained = [w.detach().float() for w in weights] if master else weights
-    start = [w.detach().clone() for w in trained]
-    optimizer = torch.optim.AdamW(trained, lr=1e-5, fused=True)
+    start = [w.detach().clone() for w in weights]
+    optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
     model(input_ids=rows, labels=rows).loss.backward()
-    if master:
-        for copy, weight in zip(trained, weights, strict=True):
-            copy.grad, weight.grad = weight.grad.float(), None
-    optimizer.step()  # with a master copy, weight.copy_(copy) would follow
+    optimizer.step()
     moments = [s[n] for s in optimizer.state.values() for n in s if n != "step"]
-    moved = sum((w != s).sum().item() for w, s in zip(trained, start, strict=True))
+    moved = sum((w != s).sum().item() for w, s in zip(weights, start, strict=True))
     return {
         "weights": sum(w.nbytes for w in weights) / N,
-        "gradients": sum(w.grad.nbytes for w in trained) / N,
-        "optimizer": sum(t.nbytes for t in moments + (trained if master else [])) / N,
+        "gradients": sum(w.grad.nbytes for w in weights) / N,
+        "optimizer": sum(t.nbytes for t in moments) / N,
         "moved, %": 100 * moved / N,
     }
 
@@ -256,7 +256,6 @@ rows = torch.randint(V, (1, 128), generator=torch.Generator().manual_seed(0))
 recipes = {
     "fp32, also autocast": one_step(torch.float32),
     "pure bf16": one_step(torch.bfloat16),
-    "bf16, fp32 master": one_step(torch.bfloat16, master=True),
 }
 recipes = pd.DataFrame.from_dict(recipes, orient="index").round().astype(int)
 autocast = tl.Plan(precision="bf16")
@@ -270,48 +269,55 @@ recipes
 #   So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
 # - **Pure bf16** halves these bytes (not the loss, computed in fp32), but 96% of the parameters did not move at all.
 #   Between 0.0625 and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
-# - **The master copy** mends this: nearly all of the *copy* has moved. It adds up small steps until they change the
-#   bf16 weight. It takes 2 + 4 + 12 = 18 bytes a parameter, 2 more than fp32, but saves activations.
+# - **The master copy** mends this: it adds up small steps until they change the bf16 weight. This recipe takes 2 + 4 +
+#   12 = 18 bytes a parameter, 2 more than fp32, but saves activations.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
-# bf16 (ours in fp16), and version 5 of transformers loads them as they are stored. So with most models `bf16=True`
-# trains *pure* bf16. If you train all parameters, load with `dtype=torch.float32`.
+# bf16, and version 5 of transformers loads them as they are stored. So with most models `bf16=True` trains *pure* bf16.
+# If you train all parameters, load with `dtype=torch.float32`, as TRL's trainers do if you give them a name.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
 #
-# Rounding hurts only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on a model in bf16.
-# So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with autocast. We
-# build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so we trace one and two of
-# them, and the difference is one block. **How much memory do the weights need, and how much the step?**
+# Lost updates concern only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on a model in
+# bf16. So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with
+# autocast. We build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so
+# `lora_peak` traces one and two of them, and the difference is one block. **How many rows of 512 tokens fit on 24 GB?**
 
 
 # %%
-def lora_in_bf16(blocks):
+def lora_in_bf16(config, blocks):
+    shapes = copy.deepcopy(config)
+    shapes.num_hidden_layers = blocks
     with torch.device("meta"):
-        config = LlamaConfig(num_hidden_layers=blocks)
-        base = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+        base = AutoModelForCausalLM.from_config(shapes, dtype=torch.bfloat16)
         return get_peft_model(base, LoraConfig(r=8, target_modules="all-linear"))
 
 
-tensors = list(lora_in_bf16(32).parameters())
+def lora_peak(config, rows, tokens):
+    size = {"batch_size": rows, "sequence_length": tokens, "plan": autocast}
+    models = [lora_in_bf16(config, blocks) for blocks in (1, 2)]
+    one, two = (peak(step_timeline(model, **size)) for model in models)
+    return one + (config.num_hidden_layers - 1) * (two - one)
+
+
+llama = LlamaConfig()  # 7B; for another model: AutoConfig.from_pretrained(name)
+tensors = list(lora_in_bf16(llama, 32).parameters())
 base = sum(p.numel() for p in tensors if not p.requires_grad)
 adapters = sum(p.numel() for p in tensors if p.requires_grad)
 print(f"LoRA: weights {2 * base / GiB:.1f} GiB, adapters {16 * adapters / GiB:.1f} GiB")
-small = [lora_in_bf16(blocks) for blocks in (1, 2)]
-peaks = []
-for size in (1, 2):
-    one, two = (peak(step_timeline(m, batch_size=size, plan=autocast)) for m in small)
-    peaks.append((one + 31 * (two - one)) / GiB)
-    print(f"peak with {size} x 512 tokens: {peaks[-1]:.1f} GiB")
+peaks = {size: lora_peak(llama, size, tokens=512) / GiB for size in (1, 2, 4)}
+for size, needed in peaks.items():
+    print(f"peak with {size} x 512 tokens: {needed:.1f} GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The frozen weights, 12.6 GiB, are more than three quarters of the peak with one row, so they are the next thing to
-# shrink: [QLoRA](06_qlora.ipynb) stores them in four bits. The rest is mostly activations.
+# With one row, the frozen weights, 12.6 GiB, are more than three quarters of the peak, so shrink them first:
+# [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With four rows the
+# weights are less than half, and [checkpointing](10_oom_fallback.ipynb) saves more.
 #
-# **What the count leaves out.** The driver, scratch space inside kernels, and gaps between tensors come on top, so this
-# course plans with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On a card,
-# torch counts for you:
+# **What the count leaves out.** The driver, kernels and gaps between tensors need memory, too, so this course plans
+# with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On a card, torch counts
+# for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()
