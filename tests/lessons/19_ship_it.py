@@ -5,7 +5,7 @@ assert len(held_out) == 75 and right == 69 and score.startswith("69 of 75, 92%")
 assert len(equal) == 98 and all(equal)
 # ` Python` is one token.
 assert len(tokenizer(" Python")["input_ids"]) == 1
-assert broken.count("") == 23 and {*map(desk_of, broken)} == {"unknown"} and "3 failed" in run.stdout
+assert broken == [""] * 5 and verdicts == {"desk": "3 passed", "desk-2": "3 failed"}
 # The plan of the test: never more false alarms than said, and k + 1 would have more.
 assert least == {20: 16, 75: 64, 300: 266, 1000: 903}
 drops = {}
@@ -13,8 +13,8 @@ for n, k in least.items():
     assert binom.cdf(k - 1, n, 69 / 75) < 0.025 <= binom.cdf(k, n, 69 / 75)
     drops[n] = round(100 * (69 / 75 - true[binom.cdf(k - 1, n, true) >= 0.8].max()))
 assert drops == {20: 23, 75: 11, 300: 5, 1000: 3}
-# What it can miss: a drop to 70% in a quarter of the sets; 16 of 20 says 58 to 92%; at 84%, the same model fails.
-assert 0.75 < binom.cdf(15, 20, 0.7) < 0.8 and 0.5 < binom.cdf(63, 75, 0.84) < 0.6
+# What it can miss: a drop to 70% in a quarter of the sets; 16 of 20 says 58 to 92%.
+assert 0.75 < binom.cdf(15, 20, 0.7) < 0.8
 assert [round(100 * end) for end in binomtest(16, 20).proportion_ci(method="wilson")] == [58, 92]
 
 # The files of the folder: what is asked, the threshold, and the gate in pairs. The served model gave these answers.
@@ -38,33 +38,33 @@ def passes(test, lost=0, won=0, wrong=0):
 often, paired_test = test_desk.test_new_model_is_right_often_enough, test_desk.test_new_model_has_not_clearly_lost
 assert [passes(often, wrong=n) for n in (11, 12)] == [True, False] == [passes(paired_test, n) for n in (4, 5)]
 assert passes(paired_test, 6, 1) and not passes(paired_test, 7, 1)
-# The true loss, with nothing won, that costs five answers or more in 80% of the draws.
-loss = np.linspace(0.001, 0.2, 2000)
-seen = {n: 100 * loss[binom.sf(4, n, loss) >= 0.8].min() for n in (75, 300)}
-assert round(seen[75]) == 9 and round(seen[300], 1) == 2.2
+# Three bits: the fewest right that pass, in a test that sees such an accuracy in 42% of the draws, and with 300 in 94%.
+assert in_pairs(known.answer, rounded, known.desk)[:2] == (6, 1) and (rounded == known.desk).sum() == 64 == least[75]
+assert [round(100 * binom.cdf(least[n] - 1, n, 64 / 75)) for n in (75, 300)] == [42, 94]
 
 # Nobody serves any more, and what is kept holds no broken release and nothing that was asked.
 with socket.socket() as probe:
     assert probe.connect_ex(("127.0.0.1", port)) != 0
 kept = {path.name for path in work.glob("[!._]*")}
-assert kept == {"desk", "asking.py", "pytest.ini", "release.json", "test_desk.py"}
-assert {path.name for path in log_folder.iterdir()} == {"release.jsonl", "web_form.jsonl", "server.log"}
+assert kept == {"desk", "asking.py", "pytest.ini", "release.json", "requirements.txt", "test_desk.py"}
+assert {path.name for path in log_folder.iterdir()} == {"web_form.jsonl", "server.log"}
+unserved = work.parent / "unserved.jsonl"
+assert desk_for("Who?", unserved) == "unknown" and "APIConnectionError" in json.loads(unserved.read_text())["error"]
+unserved.unlink()
 
-# Three methods on the same questions, and how the new form changes them.
-assert hits.release.to_dict() == {"model": 69, "counting": 72, "two ifs": 66}
-assert hits.web_form.to_dict() == {"model": 59, "counting": 67, "two ifs": 43}
-(*alone, half), (*without, chance) = paired["release"], paired["web_form"]
+# Two methods on the same questions, and how the new form changes them.
+assert hits.to_dict() == {"release": {"model": 69, "counting": 72}, "web form": {"model": 59, "counting": 67}}
+(*alone, half), (*without, chance) = paired["release"], paired["web form"]
 assert alone == [4, 1] and half == 0.375 and without == [10, 2] and round(chance, 3) == 0.039
-assert set(given["two ifs"]) == {"Python", "other"}  # without backticks the rule knows no Rust
 marked = training.question.str.contains("`").groupby(training.desk)
 assert marked.size().eq(40).all() and marked.sum().to_dict() == {"Python": 34, "Rust": 35, "other": 0}
+stay = log.desk[known.answer.eq("Python") & known.question.str.contains("Python")]
+assert len(stay) == 18 and set(stay) == {"Python"}  # of 23
 
-changes = pd.crosstab(before, after)
+changes = pd.crosstab(known.answer, log.desk)
 assert changes.to_numpy().sum() == 75 and 75 - np.trace(changes) == 12 and changes.loc["Rust", "other"] == 8
-assert set(changes.index) == set(changes.columns) == set(DESKS)
 of_desks = pd.crosstab(both.desk, both.week)
 assert 0.2 < chi2_contingency(of_desks).pvalue < 0.3 and round(chi2_contingency(4 * of_desks).pvalue, 3) == 0.004
-assert counts.to_dict() == {"release": {False: 35, True: 40}, "web_form": {False: 75, True: 0}}
 assert chi2_contingency(counts).pvalue < 1e-9
 
 # SmolLM2 by llama.cpp, recorded: its fields.
