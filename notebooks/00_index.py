@@ -51,7 +51,7 @@
 # | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 36 |
 # | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 37 |
 # | **Appendix** | | |
-# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 17 |
+# | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 19 |
 #
 # About 12 hours in all, with the exercises. The lessons build on one another, so take them in order the first time.
 # The [glossary](glossary.md) explains the terms.

@@ -5,22 +5,25 @@
 import course
 
 # %% [markdown]
-# ULMFiT also multiplies each column of the table: the rate rises in a straight line, then falls in another. Write this
-# *slanted triangular* factor of a step. The steps are counted from 0, and `cut` is `math.floor(steps * cut_frac)`.
-# Before the cut, $p$ is `step / cut`; from the cut on it is `1 - (step - cut) / (cut * (1 / cut_frac - 1))`. The factor
-# is $(1 + p\,(\mathrm{ratio} - 1)) / \mathrm{ratio}$.
+# Write AdamW's parameter groups for discriminative rates in any model of the Llama family. The final norm gets `rate`,
+# and so does `model.lm_head` if it is not tied. Each block below, and last the embedding, gets the rate of the part
+# above it times `factor`. Every parameter must be in exactly one group. Return a list of dicts with `params` and `lr`.
+
 
 # %%
-import math
-
-
-def slanted(step, steps, cut_frac=0.1, ratio=32):
-    """The learning rate of a step, as a share of the highest one."""
+def groups(model, rate, factor):
+    """AdamW's groups, with rates that fall from the top of the model to the bottom."""
     ### BEGIN SOLUTION
-    cut = math.floor(steps * cut_frac)
-    p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_frac - 1))
-    return (1 + p * (ratio - 1)) / ratio
+    body, head = model.model, model.lm_head
+    parts = [body.norm, *reversed(body.layers), body.embed_tokens]
+    found = [
+        {"params": list(part.parameters()), "lr": rate * factor**n}
+        for n, part in enumerate(parts)
+    ]
+    if head.weight is not body.embed_tokens.weight:
+        found[0]["params"].append(head.weight)
+    return found
     ### END SOLUTION
 
 
-course.check("exA1_1", slanted)
+course.check("exA1_1", groups)

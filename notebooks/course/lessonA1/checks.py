@@ -1,48 +1,41 @@
-"""Unfreezing schedules: the slanted triangle."""
+"""Unfreezing schedules: AdamW's groups with rates that fall from the top to the bottom."""
 
-import math
-from functools import partial
-
-from course.exercises import Quiz, function_exercise, near
+from course.exercises import Quiz, Wrong, called, exercise
+from course.small import small_model
 
 
-def _slanted(step, steps, cut_frac=0.1, ratio=32):
-    cut = math.floor(steps * cut_frac)
-    p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_frac - 1))
-    return (1 + p * (ratio - 1)) / ratio
+def _groups(model, rate, factor, down=True, head=0):
+    body = model.model
+    parts = [body.norm, *reversed(body.layers), body.embed_tokens]
+    found = [{"params": [*part.parameters()], "lr": rate * factor**n} for n, part in enumerate(parts[:: 2 * down - 1])]
+    found[0]["params"] += [model.lm_head.weight] * head
+    return found
 
 
-slanted = function_exercise(
+@exercise(
     "exA1_1",
-    "the factor of the learning rate in six steps of two runs",
-    "There are two straight lines: up over the first `cut` steps, then down over all others.",
-    "The formulas for p are given. Which of them holds where `step` is equal to `cut`? Both give 1 there.",
-    "Return (1 + p * (ratio - 1)) / ratio, so that the factor never falls to zero.",
-    right=_slanted,
-    cases=[
-        (f"for step {step} of {steps}", step, steps, share, ratio)
-        for step, steps, share, ratio in (
-            (0, 100, 0.1, 32),
-            (5, 100, 0.1, 32),
-            (10, 100, 0.1, 32),
-            (55, 100, 0.1, 32),
-            (99, 100, 0.1, 32),
-            (150, 200, 0.25, 10),
-        )
-    ],  # fmt: skip
+    "the rate of each parameter of a tied Qwen2 and of a Llama with its own head",
+    "From the top: `model.model.norm`, then `reversed(model.model.layers)`, last `model.model.embed_tokens`.",
+    "Part n of this list, counted from 0, has the rate `rate * factor**n`.",
+    "The head is tied if `model.lm_head.weight is model.model.embed_tokens.weight`; if not, it joins the norm's group.",
     mistakes={
-        "that is p; the factor goes from 1/ratio to 1, so p has to be put into the second formula.": (
-            lambda step, steps, share, ratio: _slanted(step, steps, share, 1e12)
-        ),
-        "it has to rise first: for a step before the cut, p is step / cut.": lambda step, steps, share, ratio: (
-            (1 + (1 - step / steps) * (ratio - 1)) / ratio
-        ),
-        "it has to fall after the cut, to 1/ratio at the end.": lambda step, steps, share, ratio: (
-            (1 + min(1, step / (steps * share)) * (ratio - 1)) / ratio
-        ),
+        "in a Llama lm_head.weight is in 0 groups": _groups,
+        "in a Qwen2 model.embed_tokens.weight is in 2 groups": lambda *given: _groups(*given, head=1),
+        "in a Qwen2 model.embed_tokens.weight has the rate 0.001": lambda *given: _groups(*given, down=False),
     },
-    alike=partial(near, within=1e-4),
 )
+def falling_rates(answer: object) -> None:
+    """Judge groups for AdamW: each parameter in one of them, and at its rate."""
+    for where, tied in (("Qwen2", True), ("Llama", False)):
+        model = small_model(where.lower(), depth=3, tied=tied)
+        given = [(id(p), float(group["lr"])) for group in called(answer, model, 1e-3, 0.5) for p in group["params"]]
+        wanted = {id(p): g["lr"] for g in _groups(model, 1e-3, 0.5, head=not tied) for p in g["params"]}
+        for name, tensor in model.named_parameters():
+            rates = [rate for held, rate in given if held == id(tensor)]
+            if len(rates) != 1:
+                raise Wrong(f"in a {where} {name} is in {len(rates)} groups.")
+            if abs(rates[0] - wanted[id(tensor)]) > 1e-9:
+                raise Wrong(f"in a {where} {name} has the rate {rates[0]:g}, and not {wanted[id(tensor)]:g}.")
 
 
 QUIZ = Quiz(
