@@ -5,26 +5,28 @@
 import course
 
 # %% [markdown]
-# How many cards does FSDP need for a model? You are given, in GB,
+# Which stage do you choose? All is in fp32, with AdamW, and you are given
 #
-# - `divided`: weights, gradients and optimizer state of the whole model, which the cards share;
-# - `own`: activations and logits of a card's own rows, the same number on each;
-# - `gathered`: what each card gathers from the others on top, if there is more than one card;
-# - `card`: the size of a card. Leave 15% of it free, for the driver and for gaps between tensors.
+# - `parameters` and `trained`: how many parameters the model has, and how many of them are trained. A frozen one has
+#   neither gradient nor averages;
+# - `cards` and `card_gb`: how many cards, and the size of each in GB ($10^9$ bytes). Leave 15% of it free, for the
+#   driver and for gaps between tensors;
+# - `own`: GB for the activations of a card's own rows, the same on each.
 #
-# Return the smallest number of cards that is enough, up to `most`, or 0 if more are needed.
+# Return the first of `"DDP"`, `"ZeRO-1"`, `"ZeRO-2"` and `"ZeRO-3"` that fits, or `"none"`.
 
 
 # %%
-def enough_cards(divided, own, gathered, card, most):
-    """The smallest number from 1 to `most`, or 0."""
+def plan(parameters, trained, cards, card_gb, own):
+    """The name of the first stage that fits, or none."""
     ### BEGIN SOLUTION
-    for count in range(1, most + 1):
-        need = divided / count + own + (gathered if count > 1 else 0)
-        if need <= 0.85 * card:
-            return count
-    return 0
+    held = [8 * trained, 4 * trained, 4 * parameters]  # in the order of the stages
+    for stage, name in enumerate(["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"]):
+        sizes = [size / cards for size in held[:stage]] + held[stage:]
+        if sum(sizes) / 1e9 + own <= 0.85 * card_gb:
+            return name
+    return "none"
     ### END SOLUTION
 
 
-course.check("ex18_1", enough_cards)
+course.check("ex18_1", plan)

@@ -153,16 +153,6 @@ def audited(report, nats=math.log, apart=abs, seeds=3, part=8, least=0, nothing=
     }
 
 
-def infinitely_many_cards(divided, own, gathered, card, most):
-    enough = (n for n in range(1, most + 1) if divided / n + own + gathered * (n > 1) <= 0.85 * card)
-    return next(enough, math.inf)
-
-
-def not_rounded(divided, own, gathered, card, most):
-    room = 0.85 * card - own - gathered
-    return divided / room if room > 0 else 0
-
-
 def _unguarded(old, new, desks):
     """Reasons by a test that stops where there is nothing to test."""
     lost = sum(a == desk != b for a, b, desk in zip(old, new, desks, strict=True))
@@ -244,8 +234,8 @@ WRONG = {
         (lambda report: audited(report) - {"loading"}, "weights or labels"),
     ],
     "ex18_1": [
-        (infinitely_many_cards, "0 is asked for where no number is enough"),
-        (not_rounded, "cards come whole"),
+        (lambda *given: 2, "and this is int 2"),
+        (lambda *given: "FSDP", "and this is str 'FSDP'"),
     ],
     "ex19_1": [
         (_unguarded, "your function stopped"),

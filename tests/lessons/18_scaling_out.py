@@ -1,7 +1,9 @@
 from accelerate.commands.config.config_args import load_config_from_file
 
 assert losses.notna().all().all() and (losses["plain mean"] - losses["one process"]).min() > 0.05 and len(losses) == 3
-assert after[0] - after[1] > 0.15 and abs(after[1] - after[2]) < 1e-4  # three updates; one model, but for rounding
+untrained, plain, one, saved = after.values()
+assert abs(one - saved) < 1e-4  # one model, but for rounding
+assert abs(untrained - one - 0.19) < 0.006 > abs(untrained - plain - 0.16)  # as two digits are rounded
 
 now, twice = (speed[f"times as fast, {tokens:,} tokens"] for tokens in (32_768, 65_536))
 assert (now >= 4).tolist() == [True, False, False, False] and now["100 Gbit/s"] < 1

@@ -1,76 +1,76 @@
-"""Scaling out: how many cards a model in parts needs."""
+"""Scaling out: the first stage with which a model fits."""
 
-import math
 from functools import partial
+from operator import eq
 
-from course.exercises import Quiz, Wrong, function_exercise, number
+from course.exercises import Quiz, Wrong, function_exercise, kind
 
-
-def _cards(divided, own, gathered, card, most, *, counts=None, share=0.85, need=None):
-    """The first number of cards that is enough; the options make it wrong, each as somebody does."""
-    need = need or (lambda divided, own, gathered, n: divided / n + own + gathered * (n > 1))
-    numbers = counts(most) if counts else range(1, most + 1)
-    return next((n for n in numbers if need(divided, own, gathered, n) <= share * card), 0)
+STAGES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
 
 
-def _whole(given, *sizes):
-    if math.isinf(given := number(given)):
-        raise Wrong("it gives infinity, and 0 is asked for where no number is enough.")
-    if given % 1 or given < 0:
-        raise Wrong(f"it gives {given:.6g}, and cards come whole.")
+def _first(
+    parameters, trained, cards, card, own, *, share=0.85, stages=STAGES, divided=lambda stage: range(stage), cut=1, **by
+):
+    """The first stage that fits; the options make it wrong, each as somebody does."""
+    held = (8 * by.get("moved", trained), 4 * by.get("graded", trained), 4 * by.get("loaded", parameters))
+    for name in stages:
+        here = divided(STAGES.index(name))
+        sizes = [size / cards if place in here else size for place, size in enumerate(held)]
+        if sum(sizes) / 1e9 + own / cut <= share * card:
+            return name
+    return by.get("otherwise", "none")
+
+
+def _with(**wrong):
+    """A mistake; a function among its options is given the arguments."""
+    return lambda *given: _first(*given, **{key: of(*given) for key, of in wrong.items()})
+
+
+def _name(given, *sizes):
+    if not isinstance(given, str) or given not in (*STAGES, "none"):
+        raise Wrong(f"one of {', '.join(STAGES)} and none is asked for, and this is {kind(given)}.")
     return given
 
 
-enough_cards = function_exercise(
+plan = function_exercise(
     "ex18_1",
-    "the smallest number of cards, for nine models and cards",
-    "Write down what one card needs, and what each of two cards needs. Where do the two differ?",
-    "Each of N cards needs divided / N + own, and from two cards on `gathered` as well. It may fill 85% of its size.",
-    "Go through `range(1, most + 1)` and return the first number that is enough. After the loop, return 0.",
-    right=_cards,
+    "the first stage that fits, for ten models and cards",
+    "Write down three sizes: 8 bytes and 4 bytes for each trained parameter, and 4 for each parameter.",
+    "Stage 1 divides the first size by the number of cards, stage 2 the first two, stage 3 all three.",
+    "Go through the stages in order, and return the first with `sum(sizes) / 1e9 + own <= 0.85 * card`.",
+    right=_first,
     cases=[
-        (f"with {divided} GB divided, {own} own, {gathered} gathered, and at most {most} cards of {card} GB", *sizes)
-        for sizes in (
-            (112, 5, 3, 80, 8),
-            (700, 4, 6, 24, 128),
-            (66, 4, 3, 80, 8),
-            (20, 5, 3, 40, 8),
-            (10, 5, 8, 20, 16),
-            (108, 4, 3, 24, 9),
-            (108, 4, 3, 24, 8),
-            (100, 15, 6, 24, 64),
-            (2, 30, 1, 24, 64),
+        (f"with {n / 1e9:g} billion parameters, {trained / 1e9:g} trained, {cards} x {card} GB and {own} own", n, *rest)
+        for n, *rest in (
+            (1.5e9, 1.5e9, 2, 30, 7),
+            (1.5e9, 1.5e9, 2, 40, 19.5),
+            (6.74e9, 6.74e9, 8, 80, 4),
+            (6.74e9, 6.74e9, 8, 80, 12),
+            (6.74e9, 6.74e9, 8, 40, 4),
+            (6.74e9, 0.04e9, 8, 48, 5),
+            (6.74e9, 0.04e9, 8, 24, 5),
+            (6.74e9, 2e9, 4, 48, 4),
+            (70e9, 70e9, 8, 80, 4),
+            (6.74e9, 6.74e9, 1, 80, 1),
         )
-        for divided, own, gathered, card, most in [sizes]
+        for trained, cards, card, own in [rest]
     ],
     mistakes={
-        "15% of each card is left free.": partial(_cards, share=1),
-        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_cards, share=1 / 1.15),
-        "what is gathered is missing: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own
-        ),
-        "what is gathered is not divided: it is there in full on every card, as soon as there are two.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + gathered * (n > 1)) / n + own
-        ),
-        "what a card has for itself is there in full, however many there are.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own) / n + gathered * (n > 1)
-        ),
-        "not all of it is divided.": partial(
-            _cards, need=lambda divided, own, gathered, n: (divided + own + gathered * (n > 1)) / n
-        ),
-        "one card has all weights, and nothing to gather.": partial(
-            _cards, need=lambda divided, own, gathered, n: divided / n + own + gathered
-        ),
-        "one card by itself may be enough.": partial(_cards, counts=lambda most: range(2, most + 1)),
-        "cards need not double. Fewer are enough.": partial(_cards, counts=lambda most: [1, 2, 4, 8, 16, 32, 64, 128]),
-        "`most` cards are there, too: the last number counts.": partial(_cards, counts=lambda most: range(1, most)),
-        "so many are not there. 0 is asked for where `most` is not enough.": partial(
-            _cards, counts=lambda most: range(1, 100 * most)
-        ),
-        "no number is enough, so 0 is asked for.": lambda *sizes: _cards(*sizes) or 1,
-        "the smallest such number is asked for.": lambda *sizes: sizes[-1],
+        "15% of each card is left free.": partial(_first, share=1),
+        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_first, share=1 / 1.15),
+        "a frozen parameter has no gradient and no averages.": _with(moved=lambda n, *_: n, graded=lambda n, *_: n),
+        "a frozen parameter has no averages.": _with(moved=lambda n, *_: n),
+        "a frozen parameter has no gradient.": _with(graded=lambda n, *_: n),
+        "frozen weights take room as well.": _with(loaded=lambda n, trained, *_: trained),
+        "what a card has for itself is there in full, however many there are.": _with(cut=lambda n, t, k, *_: k),
+        "what a card has for itself is missing.": _with(cut=lambda *_: float("inf")),
+        "stage 2 divides what stage 1 divides, and more.": partial(_first, divided=lambda stage: {stage - 1}),
+        "the weights are divided last.": partial(_first, divided=lambda stage: range(3 - stage, 3)),
+        "the *first* stage that fits sends least.": partial(_first, stages=STAGES[::-1]),
+        "even ZeRO-3 does not fit here.": _with(otherwise=lambda *_: "ZeRO-3"),
     },
-    read=_whole,
+    read=_name,
+    alike=eq,
 )
 
 
