@@ -116,15 +116,16 @@ pd.DataFrame(steps, columns=["step", "dropped", "left"])
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Split by writer, not by row
 #
-# Some people sent the same report again with a few more words, so these pairs survived the cleaning. To find them, we
-# cut each report into its *n-grams*, here all groups of four consecutive words. For each pair of reports, `similar` is
-# the number of n-grams that they share, divided by the number in the shorter report.
+# Some people sent a report again with a few more words, so these pairs survived the cleaning. To find them, we cut each
+# report into its *n-grams*, here all groups of four consecutive words. For each pair of reports, `similar` is the
+# number of n-grams that they share, divided by the number in the shorter report.
 
 
 # %%
 def ngrams(text, n=4):
     words = text.lower().split()
-    return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
+    # A text of fewer than n words counts as one n-gram.
+    return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}
 
 
 sets = [ngrams(report) for report in clean.report]
@@ -150,16 +151,22 @@ of_groups = GroupShuffleSplit(200, test_size=2, random_state=0)
 by_writer = list(of_groups.split(clean, groups=clean.writer))
 for name, draws in {"22 rows": by_row, "two writers": by_writer}.items():
     print(f"{name}: {np.mean([leaking(*one) for one in draws]):.1f} leak, mean of 200")
+
 train_at, test_at = by_writer[0]
+test_at = [at for n, at in enumerate(test_at) if not leaking(test_at[:n], [at])]
+# Of the six other writers, two are for validation.
+left, held = next(of_groups.split(train_at, groups=clean.writer[train_at]))
+train_at, validation_at = train_at[left], train_at[held]
+print("training, validation, test:", *map(len, (train_at, validation_at, test_at)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By writer there are none, because here each person repeats only their own reports. In your data, ask which rows belong
 # together (those of one customer, one document, one day), and keep each such group on one side. Then run these lines on
-# your split, and look at pairs a little above and below the threshold.
+# your split. For more than about 10,000 rows use MinHash, which need not compare each with each.
 #
-# We keep the first draw by writer. Six of the 15 crates in its test are also in training, so a model could know their
-# names from there. If your next users write about other things, hold out the topic as well, as [lesson
-# 12](12_a_real_task.ipynb) does. Also keep a third group for your decisions, and in the test only one report of a pair.
+# We keep the first draw by writer, with one report of each pair in the test and two other writers for validation. Six
+# of the 15 crates in the test are also in training, so a model could know their names from there. If your users will
+# write about new things, hold out the topic too, as [lesson 12](12_a_real_task.ipynb) does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -282,28 +289,29 @@ torch.testing.assert_close(dict(theirs), batch)
 # - **template twice**: a text that already went through the template goes through it again;
 # - **all learned**: the labels are a copy of the padded tokens, so the model learns to write bug reports and padding.
 #
-# None of them raises an error, so `check_batch` names what is wrong with a batch. It knows our template: a conversation
-# has three messages, each opened by `<|im_start|>`, and that token is never learned.
+# None of them raises an error. So `check_batch` decodes the labels of each row and compares them with the answer, which
+# works for every template. It also counts the tokens that open a message, because a conversation has three messages.
 
 # %%
 start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
 
 
-def check_batch(batch):
-    ids, learned = batch["input_ids"], batch["labels"] != -100
-    faults = {
-        "no answer": ~learned.any(1),
-        "no end token": ~(batch["labels"] == end).any(1),
-        "not three messages": (ids == start).sum(1) != 3,
-        "prompt learned": (batch["labels"] == start).any(1),
-        "padding learned": (learned & (batch["attention_mask"] == 0)).any(1),
-    }
-    return [name for name, rows in faults.items() if rows.any()]
+def learned(batch):
+    return [tokenizer.decode(row[row != -100]) for row in batch["labels"]]
+
+
+def check_batch(batch, answers):
+    faults = []
+    if learned(batch) != [answer + tokenizer.eos_token for answer in answers]:
+        faults.append("learns something else")
+    if ((batch["input_ids"] == start).sum(dim=1) != 3).any():
+        faults.append("not three messages")
+    return faults
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We plant the faults in the batch above. The limit is ten tokens below its longest row, so it cuts only that one.
-# **Which of the five lines in `faults` will find which fault?**
+# We plant the faults in the batch above. The limit is ten tokens below its longest row, so it cuts only that one. The
+# table shows how the learned part of this row begins and ends. **Which fault will the comparison miss?**
 
 
 # %%
@@ -322,27 +330,31 @@ planted = {
     "template twice": collate([encode(messages) for messages in twice]),
     "all learned": batch | {"labels": batch["input_ids"]},
 }
-noticed = {name: check_batch(one) for name, one in planted.items()}
+noticed = {name: check_batch(one, clean.answer[:8]) for name, one in planted.items()}
+longest = batch["attention_mask"].sum(dim=1).argmax()
+parts = [learned(one)[longest] for one in planted.values()]
 course.claim("Each planted fault is found", all(list(noticed.values())[1:]))
-pd.Series(noticed, name="what check_batch says").to_frame()
+table = pd.Series(noticed, name="what check_batch says").to_frame()
+table.assign(learned=[f"{part[:12]} … {part[-24:]}" for part in parts])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The line *no answer* found nothing, because it is for a limit so low that no answer is left. The check cannot see a
-# wrong answer, or the template of another model.
+# If the template was applied to the report twice, the labels are still right, so only the count finds it. Neither line
+# sees a wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
 #
-# For more rows than fit into memory, people use the library `datasets`, which reads rows from disk when they are
-# needed. Its `map` takes the function that you have written, and `select` your split (`train_test_split` draws single
-# rows, so it leaks). We save the tokenizer too, because without it the token ids mean nothing.
+# At work, people keep rows in the library `datasets`, which reads them from disk when they are needed. Its `map` takes
+# the function that you have written, and `select` your split (`train_test_split` draws single rows, so it leaks). We
+# save the tokenizer too, because without it the token ids mean nothing.
 
 # %%
 data = datasets.Dataset.from_pandas(clean[["writer", "messages"]])
 encoded = data.map(lambda row: encode(row["messages"]), remove_columns=["messages"])
-parts = {"train": encoded.select(train_at), "test": encoded.select(test_at)}
+places = {"train": train_at, "validation": validation_at, "test": test_at}
+splits = {name: encoded.select(at) for name, at in places.items()}
 work = mkdtemp()
-datasets.DatasetDict(parts).save_to_disk(work)
+datasets.DatasetDict(splits).save_to_disk(work)
 tokenizer.save_pretrained(f"{work}/tokenizer")
 stored = datasets.load_from_disk(work)
 stored
@@ -351,7 +363,7 @@ stored
 # ## Train on it
 #
 # We train the tiny model twice: once with your collator, and once with the end token masked. To save time, each run
-# goes twice through the 24 shortest rows. The model needs embeddings for the two new tokens, which
+# goes twice through the 23 shortest rows. The model needs embeddings for the two new tokens, which
 # `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
 # **Will the loss tell you which run is the faulty one?**
 
@@ -401,17 +413,17 @@ for name, texts in answers.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With your collator every answer stops. With the end token masked **no answer stops**, because training makes labels
 # more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault,
-# because it leaves out exactly the tokens that are missing.
+# because masked tokens are not counted in it.
 #
-# Hardly a field is right, because the tiny model has learned only the form, and gives nearly the same answer to every
-# report. [Lesson 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and
-# your rows decide what it learns:
+# Hardly a field is right, because the tiny model has learned only the form of an answer. [Lesson
+# 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and your rows decide
+# what it learns:
 #
 # | a row holds | TRL learns | to set |
 # | --- | --- | --- |
 # | `prompt`, `completion`: lists of messages | the answer, its end token, a line break | nothing |
-# | the same as plain strings | the answer and an end token, no template | use lists of messages |
-# | `messages` | everything, questions too | `assistant_only_loss=True` (an error if TRL does not know the template) |
+# | `messages` | everything, questions too | `assistant_only_loss=True` (an error unless the template marks `{% generation %}` or TRL knows it) |
+# | any of these, over 1,024 tokens | a cut answer | a higher `max_length` |
 #
 # In each case, print the labels of one batch from its `get_train_dataloader()` first.
 
@@ -453,18 +465,19 @@ import tlkit as tl
 course.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 11.1.** `train` and `test` are lists of texts. Return the positions in `test`, counted from 0, of all texts
-# that share `n` consecutive words with any training text. Words are separated by spaces, and capitals do not matter.
+# **Exercise 11.1.** Write `encode` for conversations of several turns, so that every answer of the assistant is learned
+# with its end token, and nothing else is. The tokenizer may have any chat template. As in `encode`, what is read and
+# what is learned are tokenised one by one, and nothing follows the last end token.
 
 
 # %%
-def leaks(train, test, n):
-    """Positions of the test texts that were partly read in training."""
+def labelled(tokenizer, messages):
+    """Tokens and labels, in which each answer is learned."""
 
     # your code here
 
 
-course.check("ex11_1", leaks)
+course.check("ex11_1", labelled)
 
 # %% [markdown]
 # Previous: [10 · Out of memory](10_oom_fallback.ipynb) ·

@@ -5,22 +5,35 @@
 import course
 
 # %% [markdown]
-# `train` and `test` are lists of texts. Return the positions in `test`, counted from 0, of all texts that share `n`
-# consecutive words with any training text. Words are separated by spaces, and capitals do not matter.
+# Write `encode` for conversations of several turns, so that every answer of the assistant is learned with its end
+# token, and nothing else is. The tokenizer may have any chat template. As in `encode`, what is read and what is learned
+# are tokenised one by one, and nothing follows the last end token.
 
 
 # %%
-def leaks(train, test, n):
-    """Positions of the test texts that were partly read in training."""
+def labelled(tokenizer, messages):
+    """Tokens and labels, in which each answer is learned."""
 
     ### BEGIN SOLUTION
-    def ngrams(text):
-        words = text.lower().split()
-        return {tuple(words[at : at + n]) for at in range(len(words) - n + 1)}
+    def text(number, **options):
+        return tokenizer.apply_chat_template(
+            messages[:number], tokenize=False, **options
+        )
 
-    seen = set().union(*(ngrams(text) for text in train))
-    return [at for at, text in enumerate(test) if ngrams(text) & seen]
+    def tokens(text):
+        return tokenizer(text, add_special_tokens=False).input_ids
+
+    ids, labels, done = [], [], ""
+    for number, message in enumerate(messages):
+        if message["role"] == "assistant":
+            prompt = text(number, add_generation_prompt=True)
+            answer = text(number + 1)[len(prompt) :].rstrip()
+            read, learned = tokens(prompt[len(done) :]), tokens(answer)
+            ids += read + learned
+            labels += [-100] * len(read) + learned
+            done = prompt + answer
+    return {"input_ids": ids, "labels": labels}
     ### END SOLUTION
 
 
-course.check("ex11_1", leaks)
+course.check("ex11_1", labelled)

@@ -207,8 +207,8 @@ WRONG = {
         (_mended(least=4), "your function stopped with OutOfMemoryError"),
     ],
     "ex11_1": [
-        (lambda train, test, n: [text for text in test if text in train], "there is something else in the list"),
-        (lambda train, test, n: len(test), "a list of positions is asked for"),
+        (lambda tokenizer, messages: {"input_ids": [1], "labels": [1]}, "up to the last end token"),
+        (lambda tokenizer, messages: [1], "and this is list"),
     ],
     "ex12_1": [
         (lambda answer, report: "version", "a list of names is asked for"),

@@ -1,74 +1,75 @@
-"""Your data: texts that are on both sides of a split."""
+"""Your data: which tokens of a conversation with several turns are labels."""
 
 from functools import partial
 
+from transformers import AutoTokenizer
+
 from course.exercises import Quiz, Wrong, function_exercise, kind
+from tlkit import BUNDLED
+
+SAID = ["Be brief.", "Which crate?", "tokio", "Its version?", "1.40, on Debian.", "And the kind?", "crash"]
+ROLES = ["system", *["user", "assistant"] * 3]
+TURNS = [{"role": role, "content": text} for role, text in zip(ROLES, SAID, strict=True)]
+TEMPLATE = (
+    "{%% for m in messages %%}{{ '<|im_start|>' + m.role + '%s' + m.content + '<|im_end|>%s' }}{%% endfor %%}"
+    "{%% if add_generation_prompt %%}{{ '<|im_start|>assistant%s' }}{%% endif %%}"
+)
 
 
-def _leaks(train, test, n=4, *, words=lambda text: text.lower().split(), swapped=False, some=True):
-    def runs(text):
-        found = words(text)
-        return {tuple(found[at : at + n]) for at in range(len(found) - n + 1)}
-
-    if swapped:
-        train, test = test, train
-    seen = set().union(*map(runs, train)) if some else set(train)
-    return [at for at, text in enumerate(test) if (runs(text) & seen if some else text in seen)]
-
-
-TRAIN = [
-    "The parser panics on an empty file, every time.",
-    "Build fails on Windows with a linker error",
-    "please add a flag for quiet output",
-]
+def _cases():
+    tokenizer = AutoTokenizer.from_pretrained(BUNDLED, eos_token="<|im_end|>")
+    tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
+    for story, header, after, messages in (
+        ("for one answer", "\n", "\n", TURNS[:3]),
+        ("for three answers", "\n", "\n", TURNS),
+        ("without a system message", "\n", "\n", TURNS[1:5]),
+        ("with another template", "\n\n", "", TURNS),
+    ):
+        tokenizer.chat_template = TEMPLATE % (header, after, header)
+        yield story, tokenizer, messages
 
 
-def _places(given, *arguments):
-    if isinstance(given, str | dict) or not hasattr(given, "__iter__"):
-        raise Wrong(f"a list of positions is asked for, and this is {kind(given)}.")
-    given = list(given)
-    if not all(isinstance(one, int) and not isinstance(one, bool) for one in given):
-        raise Wrong("positions are whole numbers, counted from 0, and there is something else in the list.")
-    return sorted(given)
+def _labelled(tokenizer, messages, fault=""):
+    """Tokens and labels; those of a typical mistake if there is a fault."""
+    ids, labels, done = [], [], ""
+    for number in (n for n, message in enumerate(messages) if message["role"] == "assistant"):
+        prompt = tokenizer.apply_chat_template(messages[:number], tokenize=False, add_generation_prompt=True)
+        whole = tokenizer.apply_chat_template(messages[: number + 1], tokenize=False)
+        parts = (prompt[len(done) :], whole[len(prompt) :].rstrip())
+        read, learned = (tokenizer(part, add_special_tokens=False)["input_ids"] for part in parts)
+        ids += read + learned
+        labels = [-100] * len(labels) if fault == "last" else labels
+        labels += read if fault == "all" else [-100] * len(read)
+        labels += learned[:-1] + [-100] if fault == "end" else learned
+        done = whole.rstrip()
+    return {"input_ids": ids, "labels": labels[1:] + [-100] if fault == "shift" else labels}
 
 
-leaks = function_exercise(
+def _labels(given, *arguments):
+    if not isinstance(given, dict) or not {"input_ids", "labels"} <= given.keys():
+        raise Wrong(f"`input_ids` and `labels` are asked for, and this is {kind(given)}.")
+    if given["input_ids"] != _labelled(*arguments)["input_ids"]:
+        raise Wrong("`input_ids` should be the conversation, each part once, up to the last end token.")
+    return given["labels"]
+
+
+labelled = function_exercise(
     "ex11_1",
-    "the list of positions for five pairs of training and test texts",
-    "Write a function that returns the set of all n-grams of one text, as `ngrams` does in the lesson.",
-    "Collect the n-grams of all training texts in one set. A test text leaks if it shares one with that set: `a & b`.",
-    "`seen = set().union(*(ngrams(text, n) for text in train))`, then `[at for at, text in enumerate(test) if ...]`.",
-    right=_leaks,
-    cases=(
-        ("for a copy and two other texts", TRAIN, [TRAIN[1], "it is slow", "no idea what happened to my data"], 4),
-        (
-            "for a text that was sent again",
-            TRAIN,
-            ["nothing of that kind here", "Again: the Parser panics on an empty file, every time. Anybody?"],
-            4,
-        ),
-        ("for texts that share words, but no n-gram", TRAIN, ["on every file the empty parser panics with a flag"], 4),
-        ("for a longer n-gram", TRAIN, ["Build fails on Windows for me", "a build fails on Windows with a shrug"], 6),
-        ("for a text of fewer than n words", TRAIN, ["add a flag", "please add a flag now"], 4),
-    ),
+    "the tokens and labels of four conversations",
+    "For each of the assistant's messages build the text before it, with `add_generation_prompt=True`, and the text "
+    "with it, as `encode` does.",
+    "Keep in `done` the text tokenised so far: `prompt[len(done):]` is read, the answer learned; then "
+    "`done = prompt + answer`.",
+    right=_labelled,
+    cases=_cases,
     mistakes={
-        "capitals count as other letters; a text that was sent again may begin otherwise.": partial(
-            _leaks, words=str.split
-        ),
-        "only equal texts are found; a text that was changed a little leaks as well.": partial(_leaks, some=False),
-        "these are positions in the training texts; those in the test are asked for.": partial(_leaks, swapped=True),
-        "the length of the n-grams is always 4; it is n that is asked for.": (
-            lambda train, test, n: _leaks(train, test, 4)
-        ),
-        "texts that share words are in the list, though no n of them stand in the same order.": (
-            lambda train, test, n: _leaks(train, test, 1)
-        ),
-        "those that do not leak are in the list.": lambda train, test, n: [
-            at for at in range(len(test)) if at not in _leaks(train, test, n)
-        ],
+        "only the last answer is learned.": partial(_labelled, fault="last"),
+        "everything is learned, questions too.": partial(_labelled, fault="all"),
+        "an end token is not learned, so the model would not stop there.": partial(_labelled, fault="end"),
+        "the labels are shifted; the model does that itself.": partial(_labelled, fault="shift"),
     },
-    read=_places,
-    alike=lambda given, expected: given == expected,
+    read=_labels,
+    alike=lambda given, other: given == other["labels"],
 )
 
 
