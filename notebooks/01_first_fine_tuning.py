@@ -28,7 +28,6 @@ import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
-from scipy.stats import binomtest
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
@@ -76,6 +75,7 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # %%
 folder = tl.BUNDLED
 tokenizer = AutoTokenizer.from_pretrained(folder, padding_side="left")
+tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token  # many have none
 model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
 tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
 print({tokenizer.decode([token]): token for token in tokens})
@@ -134,9 +134,9 @@ print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 # left out. We leave out the question, because the model should learn to answer and not to ask. The end-of-text token
 # stays, or the model would never learn to stop.
 #
-# As the texts are padded on the left, the answer is the last tokens of each row. We count them: for this tokenizer
-# ` Python` is one token, but ` Rust` is two. (`add_special_tokens=False` matters for tokenizers that put a token before
-# each text.) The first row of the output is padding, the same token as in the last row, but only the last is a label.
+# As the texts are padded on the left, the answer is the last tokens of each row. We count them, because ` Python` is
+# one token, but ` Rust` is two. In the output each label stands beside its own token, because the model itself compares
+# a label with the prediction one place earlier.
 
 
 # %%
@@ -177,7 +177,7 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 
 
 # %%
-def adapt(model, rate=5e-3, epochs=2, batch_size=4):
+def adapt(model, examples, rate=5e-3, epochs=2, batch_size=4):
     """Train a LoRA adapter; returns the adapted model, and the loss of each step."""
     torch.manual_seed(0)
     lora = LoraConfig(
@@ -185,12 +185,12 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     )
     model = get_peft_model(model, lora).train()  # changes `model` itself
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate)
-    starts = range(0, len(training), batch_size)
+    starts = range(0, len(examples), batch_size)
     schedule = LinearLR(optimizer, 1, end_factor=0.05, total_iters=epochs * len(starts))
     losses = []
     for _ in range(epochs):  # an epoch is one pass through all texts
         for start in starts:
-            rows = training[start : start + batch_size]
+            rows = examples[start : start + batch_size]
             loss = model(**encode(rows.question, rows.desk)).loss
             loss.backward()
             optimizer.step()
@@ -200,13 +200,13 @@ def adapt(model, rate=5e-3, epochs=2, batch_size=4):
     return model.eval(), losses
 
 
-adapted, losses = adapt(model)
+adapted, losses = adapt(model, training)
 adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `backward` starts at the loss and goes back through the frozen parts to the first adapter, which is called
-# [backpropagation](glossary.md#backpropagation). In the picture, `norm` rescales the numbers before the head, which has
-# no count because it shares the embedding's matrix.
+# [backpropagation](glossary.md#backpropagation). The number under a part of the picture counts its trained parameters.
+# `norm` rescales the numbers before the head. The head shares the embedding's matrix.
 
 # %%
 course.network_strip(tl.describe(adapted, "LoRA"))
@@ -244,26 +244,35 @@ for question, desk in zip(mine, named, strict=True):
 # code in backticks, which makes two `if`s. A stronger method counts how often each string of one to four characters
 # occurs in a question, and fits a weight for each string and desk. **Which of the three will win?**
 
+
 # %% tags=["nbval-ignore-output"]
-by_rule = [
-    "Python" if "Python" in question else "Rust" if "`" in question else "other"
-    for question in held_out.question
-]
-counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
-counting = make_pipeline(counter, LogisticRegression())
-counting.fit(training.question, training.desk)
-counted = counting.predict(held_out.question)
-for method, given in {"two `if`s": by_rule, "counting": counted, "model": now}.items():
-    number = (given == held_out.desk).sum()
-    low, high = binomtest(number, 75).proportion_ci(method="wilson")
-    print(f"{method:9} {number} right, 95% interval {low:.0%} to {high:.0%}")
+def two_ifs(known, new):
+    return [
+        "Python" if "Python" in question else "Rust" if "`" in question else "other"
+        for question in new.question
+    ]
+
+
+def counting(known, new):
+    counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
+    classifier = make_pipeline(counter, LogisticRegression())
+    return classifier.fit(known.question, known.desk).predict(new.question)
+
+
+rows = []
+for seed in range(10):  # 0 gives the split above
+    drawn = questions.groupby("desk").sample(65, random_state=seed).groupby("desk")
+    known, new = drawn.head(40), drawn.tail(25)
+    rows.append([(f(known, new) == new.desk).sum() for f in (two_ifs, counting)])
+table = pd.DataFrame(rows, columns=["two ifs", "counting"])
+print("this split:", table.loc[0].to_dict() | {"model": int(right.sum())})
+print("mean of ten random splits:", table.mean().round(1).to_dict())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Counting has 72, and the model's 69 lie between it and the `if`s. But 75 questions are few: each
-# [interval](glossary.md#confidence-interval) has the shares of all such questions that fit these 75, and the three
-# overlap. On 5 of 20 random splits the `if`s even beat counting. A job with such plain signs hardly needs pretraining
-# ([lesson 13](13_classification.ipynb)). If yours is to name one of a few classes, try counting first. But the twenty
-# lines do not know that there are three desks. With other answers they teach a model to *write* ([lesson
+# Counting wins here, and on average over ten random splits. The model, trained anew on each of them, averages 65 (61 to
+# 69), no more than the `if`s, so our split flatters it. A job with such plain signs hardly needs pretraining ([lesson
+# 13](13_classification.ipynb)). If yours is to name one of a few classes, try counting first. But the twenty lines do
+# not know that there are three desks. With other answers they teach a model to *write* ([lesson
 # 12](12_a_real_task.ipynb)), which counting cannot do.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -281,10 +290,10 @@ again = continuations(PeftModel.from_pretrained(base, out), map(sentence, mine))
 course.claim("Loaded again, it answers your questions as before", again == named)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For your own job, put your texts (`question`) and answers (`desk`) into `training`, change `sentence` and `length`,
-# and call `adapt` with a freshly loaded model. SmolLM2-135M-Instruct, which has 33 times as many parameters, gets 73
-# right with the same code and `rate=1e-3`, in three minutes on one core. Fetch it as [lesson 12](12_a_real_task.ipynb)
-# says, and set `folder` to `tl.fetched_folder("smollm2-135m-instruct")`.
+# For your own job, put your texts (`question`) and answers (`desk`) into a table, change `sentence` and `length`, and
+# call `adapt(model, table)` with a freshly loaded model. SmolLM2-135M-Instruct, which has 33 times as many parameters,
+# gets 73 right with the same code and `rate=1e-3`, in three minutes on one core. Fetch it as [lesson
+# 12](12_a_real_task.ipynb) says, and set `folder` to `tl.fetched_folder("smollm2-135m-instruct")`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
@@ -340,23 +349,24 @@ for title, (tried, report) in tries.items():
 # **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch.
 
 # %%
-broken, broken_losses = adapt(broken, epochs=1)
+broken, broken_losses = adapt(broken, training, epochs=1)
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
-axes.plot(broken_losses, label="weights not loaded")
-axes.plot(losses[: len(broken_losses)], label="weights loaded")
+axes.plot(broken_losses, color="#D55E00")
+axes.plot(losses[: len(broken_losses)], color="#0072B2")
+axes.annotate("weights not loaded", (20, 7.6), color="#D55E00")
+axes.annotate("weights loaded", (20, 1.1), color="#0072B2")
 axes.set(xlabel="training steps so far", ylabel="loss (nats per token)", ylim=(0, None))
 axes.set_title("Both models train and both losses fall, but only one learns the job")
-axes.legend()
 plt.show()
 
 # %%
 print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall, so you have to know which to expect. Both begin above 8 nats, as the good model has never seen
-# a desk named in this place. But after five steps it is below 1, and the broken one is still at 7.4. LoRA trains
-# neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss stays high.
-# [Lesson 16](16_autopsy.ipynb) has a published case.
+# Both losses fall, so you have to know which to expect. Both begin above 8 nats: one model's weights are random, and
+# the other has never seen a desk named here. After five steps the good model's loss is below 1, and the broken one's
+# still 7.4. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its
+# loss stays high. [Lesson 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

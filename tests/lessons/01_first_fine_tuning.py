@@ -6,21 +6,15 @@ import pytest
 assert len(training) == 120 and not set(training.question) & set(held_out.question)
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
-# The three methods: the model lies between the others (69 here; rounding may move an answer or two).
-assert (by_rule == held_out.desk).sum() == 66 < right.sum() < (counted == held_out.desk).sum() == 72
-assert abs(right.sum() - 69) <= 2 and set(now) == {"Python", "Rust", "other"}
+# The three methods, here and on other splits.
+assert table.loc[0].tolist() == [66, 72] and abs(right.sum() - 69) <= 2 and set(now) == {"Python", "Rust", "other"}
+assert table.mean().tolist() == [65.6, 69.6]  # scikit-learn alone, so the same everywhere
+recorded = [69, 67, 69, 62, 62, 64, 61, 65, 66, 62]  # of the model, on one core; one of them is run again below
+assert round(sum(recorded) / 10) == 65 and (min(recorded), max(recorded)) == (61, 69) and len(table) == 10
 sent = now[~right & held_out.desk.eq("Python")]  # in our run three, all with code and without the word
 assert sent.eq("Rust").sum() in (2, 3, 4) and not held_out.question[sent.index].str.contains("Python").any()
 assert held_out.question[sent.index].str.contains("`").all() and named == ["Python", "other", "other"]
 assert sum("`" in q and "Python" not in q for q in held_out.question[held_out.desk == "Python"]) == 7
-beaten = 0
-for seed in range(20):
-    drawn = questions.groupby("desk").sample(65, random_state=seed).groupby("desk")
-    known, new = drawn.head(40), drawn.tail(25)  # as on the page
-    guessed = new.question.map(lambda q: "Python" if "Python" in q else "Rust" if "`" in q else "other")
-    fitted = make_pipeline(counter, LogisticRegression()).fit(known.question, known.desk)
-    beaten += (guessed == new.desk).sum() > (fitted.predict(new.question) == new.desk).sum()
-assert beaten == 5  # scikit-learn alone, so the same everywhere
 
 # How answers are made: they end the rows, and are what is counted.
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
@@ -59,3 +53,8 @@ with tempfile.TemporaryDirectory() as place:
     save_file(renamed, f"{copy}/model.safetensors", {"format": "pt"})
     with pytest.raises(RuntimeError):
         tl.load_model(copy)
+
+drawn = questions.groupby("desk").sample(65, random_state=6).groupby("desk")
+held_out, fresh = drawn.tail(25), AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
+once_more, _ = adapt(fresh, drawn.head(40).sample(frac=1, random_state=0))
+assert abs((answers(once_more) == held_out.desk).sum() - recorded[6]) <= 4  # roundings change what is learned
