@@ -50,8 +50,11 @@ model, report = AutoModelForCausalLM.from_pretrained(
 
 # %%
 def tokens_of(text):
-    """An end-of-text token, then the tokens of a text without any special ones."""
-    return [tokenizer.eos_token_id, *tokenizer.encode(text, add_special_tokens=False)]
+    """The token that opens a text, then those of the text without any special ones."""
+    start = tokenizer.bos_token_id  # Llama has one; for Qwen take <|endoftext|>
+    if start is None:
+        start = tokenizer.eos_token_id  # as here
+    return [start, *tokenizer.encode(text, add_special_tokens=False)]
 
 
 passage = rust.validation[0]
@@ -66,33 +69,35 @@ print(f"{len(losses)} tokens, {mean:.2f} nats each, perplexity {mean.exp():.1f}"
 # %% tags=["check-losses"]
 pieces = [tokenizer.decode([token]).replace(" ", "␣") for token in targets[:32]]
 figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
+highest = losses[:32].topk(9).indices
 axes.bar(range(32), losses[:32], color="#0072B2")
+axes.bar(highest, losses[highest], color="#D55E00")
 axes.set_xticks(range(32), pieces, rotation=90, family="monospace")
-axes.set(ylabel="loss (nats)", title="9 of 32 tokens make half of the loss")
+axes.set(ylabel="loss (nats)", title="9 of 32 tokens (orange) make half of the loss")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine highest bars begin a word
-# with content: nothing that this model has read suggests that `new` follows `Box::`. The rest of a familiar word can be
-# easy, as `ved` is after `mo`.
+# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine orange bars begin a word
+# with content: nothing that this model has read suggests that `new` follows `Box::`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. So the passages are joined
-# into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after another.
-# Every token but the first is scored once, later end-of-text tokens too. `owner` holds each token's document.
+# into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after another. Each
+# token is scored once, also the end-of-text tokens between passages, but not the very first. `owner` says which
+# document a token belongs to.
 
 
 # %%
 def score(model, texts, context=256):
-    """A row for each token. The model must be on the CPU, in evaluation mode."""
+    """A row for each token. The model must be in evaluation mode."""
     tokenized = [tokens_of(text) for text in texts]
     stream = torch.tensor([token for tokens in tokenized for token in tokens])
     owner = np.repeat(range(len(texts)), [len(tokens) for tokens in tokenized])
     losses = []
     for place in range(0, len(stream) - 1, context):
-        window = stream[place : place + context + 1]
+        window = stream[place : place + context + 1].to(model.device)
         with torch.no_grad():
             logits = model(window[None, :-1]).logits[0]
         losses += cross_entropy(logits.float(), window[1:], reduction="none").tolist()
@@ -114,27 +119,16 @@ print(f"windows of 32 tokens:  perplexity {perplexity(score(model, texts, 32)):.
 # window have hardly anything before them. So compare perplexities only if their windows are the same.
 #
 # The tokenizer has to be the same as well, because perplexity is counted per token: a tokenizer that cuts the text into
-# smaller pieces makes each piece easier to predict. To compare models with different tokenizers, divide the loss of the
-# whole text by $\ln 2$, which turns nats into bits, and by its number of bytes. This gives [bits per
-# byte](glossary.md#bits-per-byte).
+# smaller pieces makes each piece easier to predict.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
 #
 # The forty passages are a sample, and forty others would have given another score. The
 # [bootstrap](glossary.md#bootstrap) estimates how far such scores lie apart. We draw forty documents from our forty
-# *with replacement*, so that some come repeatedly and others not at all, and compute the perplexity of this draw.
-#
-# **Run the next cell a few times with other values of `random_state`. How far from 133 does the perplexity move?**
-
-# %%
-documents = baseline.groupby("document").sum()  # nats and tokens of each
-draw = documents.sample(len(documents), replace=True, random_state=1)
-print(f"{draw.index.nunique()} different documents, perplexity {perplexity(draw):.0f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Now we repeat this 10,000 times, without a loop. The range that holds the middle 95% of the results is the 95%
-# [confidence interval](glossary.md#confidence-interval).
+# *with replacement*, so that some come repeatedly and others not at all, and compute the perplexity of this draw. The
+# range that holds the middle 95% of 10,000 such results is the 95% [confidence
+# interval](glossary.md#confidence-interval).
 
 
 # %%
@@ -148,14 +142,15 @@ def draws(scored, size):
     return pooled(scored.nats.values[rows], scored.tokens.values[rows], axis=1)
 
 
+documents = baseline.groupby("document").sum()  # nats and tokens of each
 spread = {size: draws(documents, size) for size in (1, 10, 40)}
 low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this. It hands the draws to our `pooled`, 100 at once. `"percentile"` asks for
-# the middle 95%, and `paired=True` keeps a document's nats and tokens together. **Would an interval over single
-# tokens be wider or narrower?**
+# At work, `scipy.stats.bootstrap` does this. It calls our `pooled` with 100 draws at a time, which saves memory.
+# `"percentile"` asks for the middle 95%, and `paired=True` keeps a document's nats and tokens together. **Would an
+# interval over single tokens be wider or narrower?**
 
 # %%
 for unit, df in ("documents", documents), ("single tokens", baseline):
@@ -165,10 +160,10 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
     print("{}: {:.0f} to {:.0f}".format(unit, *drawn.confidence_interval))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over documents, scipy finds our interval. Over tokens, it is more than a third narrower, but wrong. If a passage is
-# about an unfamiliar part of Rust, most of its tokens are hard. They are not independent, so draw whole documents.
+# Over tokens, the interval is more than a third narrower, but wrong. If a passage is about an unfamiliar part of Rust,
+# most of its tokens are hard. They are not independent, so draw whole documents.
 #
-# **How wide is the interval for ten passages, or for one?** The shapes show, smoothed, how often each score occurs.
+# **How wide is the interval for ten passages, or for one?**
 
 # %%
 figure, axes = plt.subplots(figsize=(8, 3), layout="constrained")
@@ -181,8 +176,8 @@ axes.set_title("The same model: a test of one passage can say 70 or 300")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The score of forty moves much less than that of one, because easy and hard documents balance each other. The error
-# of a mean shrinks with the square root of the number, so half the width needs about four times as many documents.
+# The score of forty moves much less than that of one, because easy and hard documents balance each other. The error of
+# a mean shrinks with the square root of the number, so half the width needs about four times as many documents.
 #
 # The interval is about *other* passages. Two models on the same passages, such as before and after training, are
 # compared passage by passage, as in [lesson 4](04_full_fine_tuning.ipynb).
@@ -220,8 +215,7 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Frequencies already gain so much because a few hundred words and punctuation marks make up most of a text. The
 # pretrained model beats them clearly, although it has never read about Rust: it knows English grammar and the style of
-# technical prose. On text of the kind that it was trained on, about Python, the same model scores 39 (on other text, so
-# compare roughly).
+# technical prose. On text of the kind that it was trained on, about Python, the same model scores 39.
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
@@ -254,9 +248,19 @@ for number, (broken, _) in enumerate(incomplete):
     print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Any block but block 0 could be missing, unless you know the intact model's score: the other seven scores are far below
-# that of token frequencies. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones
-# wrote, and small random weights add almost nothing.
+# Without one of blocks 1 to 7 the model still beats token frequencies, so unless you know the intact score, 133,
+# nothing looks wrong. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
+# and small random weights add almost nothing. **Why is block 0 different?**
+
+# %%
+with torch.no_grad():
+    states = model(ids, output_hidden_states=True).hidden_states
+norms = [state[0].norm(dim=-1).mean() for state in states[:4]]
+print("row length, embedding and blocks 0 to 2:", *(f"{norm:.1f}" for norm in norms))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Block 0 makes the rows almost fifty times as long, so it writes nearly everything that the later blocks read. Without
+# it they get the bare embedding, which they have never seen in training.
 #
 # So read the loading report as well. The check below uses both; its limit is the score of token frequencies.
 
@@ -335,10 +339,34 @@ pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model knows five texts by heart, and on the ten others it has become worse. If only one of our forty had leaked,
 # and the others had kept their scores, the score would fall from 133 to 116, and we would praise the training for it.
-# So search for leaks before you train.
 #
 # No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. (Ours has
 # not.) For a downloaded model, test on text that is newer than the model or was never published.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
+# ## Your own text
+#
+# Now score your own texts. Here a file has one a row, in a column `text`. To compare models with different tokenizers,
+# turn all nats into bits by dividing by $\ln 2$, and divide by the number of bytes. This gives [bits per
+# byte](glossary.md#bits-per-byte).
+
+
+# %%
+def summary(scored, texts):
+    by_document = scored.groupby("document").sum()
+    low, high = np.quantile(draws(by_document, len(by_document)), [0.025, 0.975])
+    bits = scored.nats.sum() / math.log(2) / sum(len(text.encode()) for text in texts)
+    score = f"perplexity {perplexity(scored):.0f} ({low:.0f} to {high:.0f})"
+    return f"{score}, {bits:.2f} bits per byte"
+
+
+mine = pd.read_json(tl.DATA / "kitchen/test.jsonl", lines=True).text  # or your file
+print("Rust:   ", summary(baseline, texts))
+print("kitchen:", summary(score(model, mine), mine))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The notes about cooking need 30% more bits per byte than the Rust passages, but only 17% more nats per token, because
+# the tokenizer cuts them into shorter pieces.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -380,10 +408,9 @@ import tlkit as tl
 course.quiz("quiz03")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 3.1.** Compute the 95% interval of a perplexity by the bootstrap over *documents*. Here `documents` is a
-# list of documents, and each document is a list with the loss of every token in nats. Take 1,000 draws, each with as
-# many documents as there are, and return the two perplexities, low and high, between which 95% of the draws lie. Each
-# token counts the same.
+# **Exercise 3.1.** Compute the 95% bootstrap interval of the *bits per byte* over documents. Here `documents` is a list
+# of pairs: a text, and the losses of its tokens in nats. Take 1,000 draws, each with as many documents as there are,
+# and return the two values, low and high, between which 95% of the draws lie. Each byte counts the same.
 
 # %%
 import math
@@ -391,7 +418,7 @@ import random
 
 
 def interval(documents, draws=1000):
-    """Low and high end of the 95% bootstrap interval, over documents."""
+    """Low and high end of the 95% bootstrap interval of the bits per byte."""
     # your code here
 
 

@@ -5,9 +5,9 @@
 import course
 
 # %% [markdown]
-# Compute the 95% interval of a perplexity by the bootstrap over *documents*. Here `documents` is a list of documents, and
-# each document is a list with the loss of every token in nats. Take 1,000 draws, each with as many documents as there
-# are, and return the two perplexities, low and high, between which 95% of the draws lie. Each token counts the same.
+# Compute the 95% bootstrap interval of the *bits per byte* over documents. Here `documents` is a list of pairs: a text,
+# and the losses of its tokens in nats. Take 1,000 draws, each with as many documents as there are, and return the two
+# values, low and high, between which 95% of the draws lie. Each byte counts the same.
 
 # %%
 import math
@@ -15,19 +15,15 @@ import random
 
 
 def interval(documents, draws=1000):
-    """Low and high end of the 95% bootstrap interval, over documents."""
+    """Low and high end of the 95% bootstrap interval of the bits per byte."""
     ### BEGIN SOLUTION
-    sums = [(sum(losses), len(losses)) for losses in documents]
-    perplexities = []
+    sums = [(sum(losses), len(text.encode())) for text, losses in documents]
+    bits = []
     for _ in range(draws):
-        drawn = random.choices(sums, k=len(sums))
-        perplexities.append(
-            math.exp(
-                sum(nats for nats, _ in drawn) / sum(tokens for _, tokens in drawn)
-            )
-        )
-    perplexities.sort()
-    return perplexities[round(0.025 * draws)], perplexities[round(0.975 * draws) - 1]
+        nats, size = map(sum, zip(*random.choices(sums, k=len(sums)), strict=True))
+        bits.append(nats / math.log(2) / size)
+    bits.sort()
+    return bits[round(0.025 * draws)], bits[round(0.975 * draws) - 1]
     ### END SOLUTION
 
 

@@ -3,7 +3,6 @@
 import math
 import random
 from functools import partial
-from itertools import chain
 from statistics import mean
 
 import torch
@@ -37,46 +36,52 @@ def drawn(documents):
     return [CHANCE.choices(documents, k=len(documents)) for _ in range(1000)]
 
 
-def loss(documents):
-    return sum(map(sum, documents)) / sum(map(len, documents))
+def bits(documents):
+    nats, sizes = zip(*((sum(losses), len(text.encode())) for text, losses in documents), strict=True)
+    return sum(nats) / math.log(2) / sum(sizes)
 
 
 def of_tokens(documents):
-    tokens = list(chain(*documents))
-    return ends(math.exp(mean(CHANCE.choices(tokens, k=len(tokens)))) for _ in range(200))
+    tokens = [loss for _, losses in documents for loss in losses]
+    share = bits(documents) / mean(tokens)
+    return ends(share * mean(CHANCE.choices(tokens, k=len(tokens))) for _ in range(200))
 
 
 def not_put_back(documents):
-    return ends(math.exp(loss(CHANCE.sample(documents, k=len(documents)))) for _ in range(100))
+    return ends(bits(CHANCE.sample(documents, k=len(documents))) for _ in range(100))
 
 
 def one_document_is_special(function):
     """The mistake shows only where there are documents to draw."""
-    return lambda documents: (math.exp(loss(documents)),) * 2 if len(documents) == 1 else function(documents)
+    return lambda documents: (bits(documents),) * 2 if len(documents) == 1 else function(documents)
 
 
 def of_documents(documents):
-    return ends(math.exp(mean(losses)) for losses in documents)
+    return ends(bits([one]) for one in documents)
 
 
 def unweighted(documents):
-    return ends(math.exp(mean(mean(losses) for losses in draw)) for draw in drawn(documents))
+    return ends(mean(bits([one]) for one in draw) for draw in drawn(documents))
 
 
 def in_nats(documents):
-    return ends(loss(draw) for draw in drawn(documents))
+    return ends(math.log(2) * bits(draw) for draw in drawn(documents))
+
+
+def of_characters(documents):
+    return ends(bits([(text.replace("é", "e"), losses) for text, losses in draw]) for draw in drawn(documents))
 
 
 def the_wrong_way_round(documents):
-    return ends(math.exp(loss(draw)) for draw in drawn(documents))[::-1]
+    return ends(map(bits, drawn(documents)))[::-1]
 
 
 def of_90_percent(documents):
-    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.05)
+    return ends(map(bits, drawn(documents)), 0.05)
 
 
 def all_draws(documents):
-    return ends((math.exp(loss(draw)) for draw in drawn(documents)), 0.0)
+    return ends(map(bits, drawn(documents)), 0.0)
 
 
 def _by_name(model, blocks):
@@ -169,13 +174,13 @@ WRONG = {
         (one_document_is_special(of_tokens), "were they drawn one by one"),
         (not_put_back, "every draw has the same documents"),
         (of_documents, "it says how documents differ"),
-        (unweighted, "does every *token* of a draw count the same"),
-        (in_nats, "it gives the loss in nats"),
-        (one_document_is_special(in_nats), "the ends are losses in nats"),
+        (unweighted, "does every *byte* of a draw count the same"),
+        (in_nats, "nats were not turned into bits"),
+        (of_characters, "é has two bytes"),
         (the_wrong_way_round, "in each other's place"),
         (of_90_percent, "too narrow"),
         (all_draws, "which share of draws is left out"),
-        (lambda documents: math.exp(loss(documents)), "2 numbers are asked for"),
+        (bits, "2 numbers are asked for"),
     ],
     "ex05_1": [
         (lambda layer: layer.base.weight, "an nn.Linear is asked for"),

@@ -12,28 +12,30 @@ from course.exercises import Quiz, Wrong, called, exercise, near, numbers
     "ex03_1",
     "the interval of three sets of documents, within what another draw may change, and of a single document",
     "One draw: as many documents as there are, each taken from all of them, so that some come twice and others not.",
-    "`random.choices(documents, k=len(documents))` is one draw. Its perplexity: all its nats divided by all its "
-    "tokens, then the exponential.",
-    "Do that 1000 times and sort the perplexities: 2.5% lie below the low end, 2.5% above the high end.",
+    "`random.choices(documents, k=len(documents))` is one draw. Its bits: all its nats divided by `math.log(2)`. "
+    "Divide them by all its bytes, `len(text.encode())` for each text.",
+    "Do that 1000 times and sort the results: 2.5% lie below the low end, 2.5% above the high end.",
 )
 def interval_over_documents(answer: object) -> None:
-    """Judge a function for a perplexity's 95% interval, by resampling documents."""
-    alone = numbers(called(answer, [[3.0, 1.0, 2.0, 6.0] * 5]), 2)
-    if not near(alone[0], math.exp(3)) or not near(alone[1], math.exp(3)):
-        if near(alone[0], 3) and near(alone[1], 3):
-            raise Wrong("for a single document it gives the loss in nats; perplexity is asked for.")
-        if alone[0] < alone[1]:
-            raise Wrong("for a single document there is an interval: were tokens drawn? It cannot be drawn otherwise.")
-        raise Wrong(f"for a single document of 3 nats a token it gives {alone[0]:.4g} and {alone[1]:.4g}.")
+    """Judge a function for a 95% interval of the bits per byte, by resampling documents."""
+    low, high = numbers(called(answer, [("né" * 15, [3.0, 1.0, 2.0, 6.0] * 5)]), 2)
+    bits = 60 / math.log(2)
+    if low < high:
+        raise Wrong("for a single document there is an interval: were tokens drawn? It cannot be drawn otherwise.")
+    if not near(low, bits / 45) or not near(high, bits / 45):
+        said = {"nats were not turned into bits": 60 / 45, "characters were counted, and é has two bytes": bits / 30}
+        said |= {"it is divided by tokens": bits / 20, "perplexity is not asked for": math.exp(3)}
+        why = next((why for why, value in said.items() if near(low, value)), "that is not it")
+        raise Wrong(f"for a single document of {bits:.1f} bits and 45 bytes it gives {low:.4g} and {high:.4g}: {why}.")
     widths = []
     for seed in range(3):
         documents = _documents(seed)
-        low, high = numbers(called(answer, [list(losses) for losses in documents]), 2)
+        low, high = numbers(called(answer, [(text, list(losses)) for text, losses in documents]), 2)
         if low > high:
             raise Wrong("the low end is above the high end: are they in each other's place?")
         right = _interval(documents)
-        if low <= 0 or high > 1e6:
-            raise Wrong(f"perplexity is asked for, and the ends are {low:.4g} and {high:.4g}.")
+        if low <= 0:
+            raise Wrong(f"bits per byte are positive, and the low end is {low:.4g}.")
         width, middle = math.log(right[1] / right[0]), math.log(right[0] * right[1]) / 2
         widths.append(math.log(high / low) / width)
         _name_the_mistake(right, low, high, widths[-1], (math.log(high * low) / 2 - middle) / width)
@@ -49,35 +51,32 @@ def _name_the_mistake(right: tuple[float, float], low: float, high: float, width
         raise Wrong("the interval has no width: every draw has the same documents. Some must be able to come twice.")
     if 0.75 < width < 1.25 and abs(shift) < 0.2:
         return
-    if near(low, math.log(right[0]), within=0.02) and near(high, math.log(right[1]), within=0.02):
-        raise Wrong("the ends are losses in nats; perplexity is asked for.")
     if width < 0.6:
         raise Wrong("the interval is too narrow. Tokens of one document are correlated: were they drawn one by one?")
     if width > 3:
         raise Wrong("the interval is far too wide: it says how documents differ, not how their common score would.")
     if abs(shift) >= 0.2 * max(1, width):
         where = "high" if shift > 0 else "low"
-        raise Wrong(f"the interval lies too {where}: does every *token* of a draw count the same, long text or short?")
+        raise Wrong(f"the interval lies too {where}: does every *byte* of a draw count the same, long text or short?")
     raise Wrong(f"the interval has {width:.1f} times the width that it should have: which share of draws is left out?")
 
 
-def _documents(seed: int) -> list[list[float]]:
-    """Losses of 30 documents that differ in kind: the short ones are the hard ones."""
+def _documents(seed: int) -> list[tuple[str, list[float]]]:
+    """Texts and losses of 30 documents that differ in kind: the short ones are the hard ones."""
     chance, documents = random.Random(seed), []
     for _ in range(30):
         level = chance.gauss(4.0, 0.8)
         length = max(5, round(90 - 45 * (level - 4.0) + chance.gauss(0, 5)))
-        documents.append([abs(chance.gauss(level, 0.8)) for _ in range(length)])
+        documents.append(("né" * length, [abs(chance.gauss(level, 0.8)) for _ in range(length)]))
     return documents
 
 
-def _interval(documents: list[list[float]]) -> tuple[float, float]:
-    nats = torch.tensor([sum(losses) for losses in documents], dtype=torch.float64)
-    tokens = torch.tensor([len(losses) for losses in documents], dtype=torch.float64)
+def _interval(documents: list[tuple[str, list[float]]]) -> tuple[float, float]:
+    bits = torch.tensor([sum(losses) for _, losses in documents], dtype=torch.float64) / math.log(2)
+    size = torch.tensor([len(text.encode()) for text, _ in documents], dtype=torch.float64)
     draws = torch.randint(len(documents), (8000, len(documents)), generator=torch.Generator().manual_seed(1))
-    means = nats[draws].sum(1) / tokens[draws].sum(1)
-    low, high = torch.quantile(means, torch.tensor([0.025, 0.975], dtype=torch.float64)).exp().tolist()
-    return low, high
+    shares = bits[draws].sum(1) / size[draws].sum(1)
+    return tuple(torch.quantile(shares, torch.tensor([0.025, 0.975], dtype=torch.float64)).tolist())
 
 
 QUIZ = Quiz(
