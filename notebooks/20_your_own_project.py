@@ -23,6 +23,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
@@ -64,15 +65,17 @@ plan = {
     "seeds": 3,
     "worthwhile": 0.1,  # in the unit of the score
     "cheaper": "bitfit",
-    "rule": "gain >= worthwhile and 95% interval (sources and seeds) above 0: take the "
-    "dearer; interval below worthwhile: take the cheaper; otherwise: cannot tell",
+    "rule": "95% interval above 0 and gain >= worthwhile: take the dearer; interval "
+    "below worthwhile: the cheaper; else cannot tell; neither if level with untouched",
 }
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The *gain* is the cheaper strategy's score minus the dearer one's. Lower scores are better, so a positive gain speaks
-# for the dearer one. The `rule` turns the gain and its 95% interval into one of three decisions:
+# for the dearer one. The `rule` turns the gain and its 95% interval into a decision:
 #
 # ![Four intervals of the gain and their decisions: dearer, cheaper, cannot tell](images/rule.svg)
+#
+# It favours the dearer: an interval of 0.01 to 0.19 takes it, although the true gain may be below `worthwhile`.
 #
 # A *strategy* is a function that gets the untouched model and returns the model to be trained. For another question,
 # write one and add it to the dictionary, with its settings in the plan. The two named in `rates` are compared.
@@ -145,9 +148,8 @@ data = data.dropna(subset="split").reset_index(drop=True)  # without unused sour
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Leaks
 #
-# Even so, two sources may contain the same document. [Lesson 11](11_your_data.ipynb) counted the n-grams that two texts
-# share. Here we remove a document that shares an n-gram of eight words with an earlier split. The test comes first, so
-# it stays as it is.
+# Even so, two sources may contain the same document. As in [lesson 11](11_your_data.ipynb), we remove a document that
+# shares an n-gram, here of eight words, with an earlier split. The test comes first, so it stays as it is.
 
 
 # %%
@@ -166,8 +168,8 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop found our copy. If a standard phrase makes many of your documents go, delete only the phrase. Next come the
-# counts for a [datasheet](glossary.md#datasheet).
+# The loop found our copy. If a standard phrase makes many of your documents go, delete only the phrase. Now count for
+# the [datasheet](glossary.md#datasheet).
 
 # %%
 datasheet = data.groupby("split").source.agg(documents="count", sources="nunique")
@@ -182,11 +184,11 @@ datasheet
 #
 # With a plan of your own, run the cell first with `noted = None`, so that it shows the hash and stops. Mail the hash,
 # copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`. In a new cell, try
-# `plan["epochs"] = 2` and `check_seal()`, and then set the epochs back to 1. (`plan.json` holds the documents, too.)
+# `plan["epochs"] = 2` and `check_seal()`, and then set the epochs back to 1.
 
 # %%
 # YOURS: None at first, and the hash of your plan once somebody else has it
-noted = "db5436e8c6ef5f90dec42433ba6f3fae105d5239f806dc260b560962456cf720"
+noted = "3968756c43319f0f19f66672411e158f905525929350e97d663969b19284cd3d"
 documents = {name: part.to_dict("records") for name, part in data.groupby("split")}
 
 
@@ -208,9 +210,9 @@ print("sealed:", (folder / "plan.json").write_bytes(check_seal()), "bytes in pla
 # `encoded` turns a document into tokens, with labels of -100 on the prompt, so that only the answer and its end token
 # count. An end token also comes first, so that the first token of a plain text is predicted from something.
 #
-# `nats_per_token` scores a document by its mean loss, so short and long documents count alike. If you would rather
-# count wrong answers, add a function that generates an answer and compares, as in [lesson 12](12_a_real_task.ipynb),
-# and name it in the plan.
+# `nats_per_token` scores a document by its mean loss, so short and long documents count alike. For classes, let the
+# plan name `wrong_class` and list their names as `classes`. It takes the class with the lowest summed loss, because a
+# mean would favour long names, and scores 1 if that is wrong.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -237,7 +239,13 @@ def nats_per_token(model, document):
     return model(**encoded(document)).loss.item()
 
 
-measures = {"nats_per_token": nats_per_token}
+def wrong_class(model, document):
+    rows = {name: encoded(document | {"answer": name}) for name in plan["classes"]}
+    nats = {n: model(**x).loss * (x["labels"] >= 0).sum() for n, x in rows.items()}
+    return float(min(nats, key=nats.get) != document["answer"])
+
+
+measures = {"nats_per_token": nats_per_token, "wrong_class": wrong_class}
 
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -255,8 +263,7 @@ def scored(model, split):
     return pd.Series(values).groupby([row["source"] for row in documents[split]]).mean()
 
 
-before = scored(new_model(), "validation").mean()
-print(f"untouched: {before:.2f} {plan['score']}")
+print(f"untouched: {scored(new_model(), 'validation').mean():.2f} {plan['score']}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
@@ -312,84 +319,87 @@ for k in (3, 4, 5, 6, 10):
     print(f"{k} sources: ±{stats.t.ppf(0.975, k - 1) * pilot.std() / k**0.5:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It takes six *test* sources, so 24 in all with a quarter in the test. (Four pilot sources give only a rough $s$, so
-# add a few.) With our five the interval will be about ±0.11, so this test can show a gain of 0.2, but hardly that it is
-# below 0.1. If yours cannot show enough, write a *new* plan or accept this limit.
+# It takes six *test* sources, so 24 in all with a quarter in the test. But four pilot sources leave $s$ uncertain by a
+# factor of 0.57 to 3.7, so six is a minimum. With our five, about ±0.11, this test can show that a gain of 0.2 is above
+# zero, but hardly that one is below 0.1. If yours cannot show enough, write a *new* plan or accept this limit.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
 #
 # Each strategy is trained with its best rate and three new seeds, because seed 0 chose the rates. Then the test is
-# opened, once. The interval is that of lesson 15, with sources in place of documents. **Will the sources or the seeds
-# make the larger part of it?**
+# opened, once, and the report counts how often. The interval is that of lesson 15, with sources in place of documents.
+# **Will the sources or the seeds make the larger part of it?**
 
 
 # %% tags=["nbval-ignore-output"]
-def half_width(values):
-    return stats.t.ppf(0.975, len(values) - 1) * values.sem()
+def interval(gains):  # rows: sources, columns: seeds
+    gain, sides = gains.mean().mean(), (gains.mean(axis=1), gains.mean())
+    parts = [stats.t.ppf(0.975, len(side) - 1) * side.sem() for side in sides]
+    return gain, gain - np.hypot(*parts), gain + np.hypot(*parts), *parts
 
 
-scores = {}
+with (folder / "opened.txt").open("a") as file:
+    print(pd.Timestamp.now(), noted, file=file)
+scores, untouched = {}, scored(new_model(), "test")
 for seed in range(1, plan["seeds"] + 1):
     for name in best:
         scores[name, seed] = scored(trained(name, best[name], seed), "test")
 scores = pd.DataFrame(scores).rename_axis(columns=["strategy", "seed"])
-gains = scores[cheap] - scores[dear]  # rows: sources, columns: seeds
-from_sources, from_seeds = half_width(gains.mean(axis=1)), half_width(gains.mean())
-gain, half = gains.mean().mean(), np.hypot(from_sources, from_seeds)
-low, high = gain - half, gain + half
-means = scores.mean().unstack("strategy")
-means["untouched"] = scored(new_model(), "test").mean()
+gains = scores[cheap] - scores[dear]
+gain, low, high, from_sources, from_seeds = interval(gains)
+means = scores.mean().unstack("strategy").assign(untouched=untouched.mean())
 print(means.round(2))
 print(f"gain of {dear}: {gain:.2f}, 95% interval {low:.2f} to {high:.2f}")
 print(f"± {from_sources:.2f} from the sources, ± {from_seeds:.2f} from the seeds")
 
+# %%
+figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
+axes.plot(gains, gains.index, "o", color="C0")
+axes.errorbar(gain, "mean", xerr=high - gain, fmt="o", color="C1", capsize=4)
+axes.axvspan(0, plan["worthwhile"], color="0.9")
+axes.set(title=f"{dear} gains {gain:.2f} on average", xlabel=f"{plan['score']} gained")
+plt.show()
+
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned: in perplexity, 353 became 230 with BitFit and 173 with LoRA. LoRA is better with each seed,
-# by 0.28 on average. The sources give ±0.12, close to the ±0.11 of the pilot. They make most of the interval, so more
-# sources would narrow it, but more seeds hardly would.
+# Both strategies learned: in perplexity, 353 became 230 with BitFit and 173 with LoRA. LoRA is better with each seed
+# and source. (Each row has three seeds; in the grey band a gain is too small.) The sources give ±0.12, close
+# to the ±0.11 of the pilot. More sources would narrow the interval, but more seeds hardly would.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# `decide` is the rule of the plan, and its None means "cannot tell".
+# `decide` is the rule of the plan, and its None means "cannot tell". A winner must also gain over the untouched model,
+# with an interval above 0.
 
 
 # %%
-def decide(gain, low, high):
+def decide(gain, low, high, over):
+    winner = cheap if high < plan["worthwhile"] else None
     if low > 0 and gain >= plan["worthwhile"]:
-        return dear
-    return cheap if high < plan["worthwhile"] else None
+        winner = dear
+    return "neither" if winner and over[winner] <= 0 else winner
 
 
 check_seal()
-winner = decide(gain, low, high)
+over = {name: interval(scores[name].rsub(untouched, axis=0))[1] for name in best}
+winner = decide(gain, low, high, over)
 decision = f"take {winner}" if winner else "cannot tell"
-print(f"The sealed plan says: {decision}")
+print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The whole interval is above zero, and the gain is more than twice `worthwhile`, so the rule takes LoRA.
+# The interval is above zero, the gain is more than twice `worthwhile`, and LoRA beats the untouched model, so the
+# rule takes LoRA.
 #
-# Every training run saved its model, so the folder `results/cooking/lora` now holds that of the last seed. (To pick the
-# seed with the best test score would be to pick luck.) It is only the adapter, so whoever gets it needs the base model,
-# too. (BitFit's is stored whole, but only its biases are needed.) We load LoRA from there. It never trained on beans, a
-# test subject. The tokenizer splits "water" into `w` and `ater`. **Which three tokens will each model expect after
-# "Soak the beans in w"?**
+# Every training run saved its model, so the folder `results/cooking/lora` now holds the adapter of the last seed. (To
+# pick the seed with the best test score would be to pick luck.) It needs the base model, too. **Does the loaded model
+# score as the tested one did?**
 
 # %%
-if winner:
+if winner in best:
     tokenizer.save_pretrained(folder / winner)
     saved = new_model(path=folder / winner)
     again, last = scored(saved, "test").mean(), means[winner].iloc[-1]
     course.claim("The saved model is the tested one", abs(again - last) < 0.01)
-    start = torch.tensor([prompt_ids("Soak the beans in w")], device=device)  # YOURS
-    for name, model in {"untouched": new_model(), winner: saved}.items():
-        likely = model(start).logits[0, -1].topk(3).indices
-        print(name, *map(tokenizer.decode, likely), sep=" |")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model was pretrained on manuals of software, so it thinks of windows. LoRA thinks first of water, which
-# is in eight of its fifteen notes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The report
@@ -398,14 +408,14 @@ if winner:
 
 # %% tags=["nbval-ignore-output"]
 # YOURS: what was not measured, and what you would not conclude
-limits = f"""only {plan["model"]}, {len(documents["train"])} training notes, one style,
-{len(gains)} test sources; {len(pairs)} rates, 1 seed each; forgetting not measured."""
+limits = f"only {plan['model']}, {len(gains)} sources, one style; forgetting untested"
 
 report = f"""# {plan["question"]}
 **Answer: {decision}.** {dear} against {cheap}: {gain:.2f} ({low:.2f} to {high:.2f})
 {plan["score"]} gained, 95% over {len(gains)} sources and {plan["seeds"]} seeds.
 Rule: {plan["rule"]} ({plan["worthwhile"]} is worthwhile, {cheap} the cheaper).
 Data: {plan["data"]}. Removed as leaks: {leaks.sum()}. Plan: sha256 {noted}.
+Openings of the test: {(folder / "opened.txt").read_text().count(chr(10))}.
 
 {datasheet.to_markdown()}
 
@@ -423,8 +433,8 @@ print(report)
 # Copy this notebook and go through it with your own question and at least 200 documents from two dozen sources. Make a
 # first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a model from the Hub.
 # A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 1e-4, 3e-4 and 1e-3 with `full` at a tenth of that,
-# and call `lora` the cheaper. Time one run first: there are twelve. For the final runs choose *Restart Kernel and Run
-# All Cells*, because old cells leave traces. Then check:
+# and call `lora` the cheaper. Time one run first, because the search and the final runs train twelve models. For the
+# final runs choose *Restart Kernel and Run All Cells*, because old cells leave traces. Then check:
 #
 # - [ ] The question names the model, the material and two strategies, and is clear to others.
 # - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
