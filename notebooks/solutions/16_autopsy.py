@@ -6,45 +6,49 @@ import course
 import tlkit as tl
 
 # %% [markdown]
-# Make `complaints` a program that audits a whole report and returns the set of all complaints. An invented report:
+# Let the three checks stop a training that would be wasted. Write a function that returns a `TrainerCallback`. Its
+# `on_train_begin` gets `model` and `train_dataloader` by name, measures as in the lesson and, if a check fails, raises a
+# `ValueError` that names each complaint: `loading`, `evaluation`, `count`. Then one line guards any training of a causal
+# language model:
 #
 # ```python
-# {"vocabulary": 49_152, "first_loss": 3.2, "baseline": 27.1,
-#  "parameters": 162_826_560, "trained": 7_080_768,  # the embedding is not tied
-#  "parts": [7_080_192, 576],  # "the last two blocks, and the first norm of block 0"
-#  "tokens": 512, "seeds": 1,
-#  "seconds": 0.3, "fixed": 0.03,  # a step, and its fixed costs
-#  "bandwidth": 288e9}  # bytes a second
+# trainer.add_callback(preflight(trainer.evaluate()["eval_loss"], planned=812_544))
 # ```
-#
-# - `"loading"`, `"evaluation"`, `"count"`: as in the lesson;
-# - `"sample"`: fewer than 1,000 tokens, or fewer than 3 seeds;
-# - `"speed"`: the seconds are more than twice, or less than half, what check 5 expects by the bytes of symptom 5.
 
 
 # %%
 import math
 
+import torch
+from transformers import TrainerCallback
 
-def audit(report):
-    """The set of complaints about a report; empty for a sound one."""
+
+def preflight(eval_loss, planned):
+    """A callback that raises a ValueError before the first step if a check fails."""
     ### BEGIN SOLUTION
-    found = set()
-    losses = [report["first_loss"], math.log(report["baseline"])]
-    if min(losses) >= math.log(report["vocabulary"]) - 1:
-        found.add("loading")
-    elif max(losses) - min(losses) > 1:
-        found.add("evaluation")
-    if sum(report["parts"]) != report["trained"]:
-        found.add("count")
-    if report["tokens"] < 1000 or report["seeds"] < 3:
-        found.add("sample")
-    traffic = 8 * report["parameters"] + 88 * report["trained"]
-    expected = traffic / report["bandwidth"] + report["fixed"]
-    if not expected / 2 <= report["seconds"] <= 2 * expected:
-        found.add("speed")
-    return found
+
+    class PreFlight(TrainerCallback):
+        @torch.no_grad()
+        def on_train_begin(
+            self, args, state, control, model, train_dataloader, **others
+        ):
+            first = model.eval()(**next(iter(train_dataloader))).loss.item()
+            trained = model.num_parameters(only_trainable=True)
+            found = []
+            if min(first, eval_loss) >= math.log(model.config.vocab_size) - 1:
+                found.append("loading")
+            elif abs(first - eval_loss) > 1:
+                found.append("evaluation")
+            if trained != planned:
+                found.append("count")
+            if found:
+                losses = f"first loss {first:.1f}, eval loss {eval_loss:.1f}"
+                raise ValueError(
+                    f"{found}: {losses}, {trained:,} trained of {planned:,}"
+                )
+
+    return PreFlight()
     ### END SOLUTION
 
 
-course.check("ex16_1", audit)
+course.check("ex16_1", preflight)

@@ -8,6 +8,7 @@ from statistics import mean
 import torch
 from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
+from transformers import TrainerCallback
 
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
@@ -138,24 +139,23 @@ def _mended(least=1, halved=lambda rows: rows // 2, clear=True, keep=False, with
     return step
 
 
-def audited(report, nats=math.log, apart=abs, seeds=3, part=8, least=0, nothing=min, late=False, shortest=0.5):
-    """The audit of exercise 16.1; the options make it wrong, each as somebody does."""
-    trained, fixed = report["trained"], report["fixed"]
-    pace = report["seconds"] / ((part * report["parameters"] + 88 * trained) / report["bandwidth"] + fixed)
-    loss, baseline = report["first_loss"], nats(report["baseline"])
-    evaluation = apart(baseline - loss) > 1
-    loading = nothing(loss, baseline) >= math.log(report["vocabulary"]) - 1
-    return {
-        word
-        for word, holds in {
-            "evaluation": evaluation and (late or not loading),
-            "loading": loading and not (late and evaluation),
-            "count": abs(sum(report["parts"]) - trained) > least,
-            "sample": report["tokens"] < 1000 or report["seeds"] < seeds,
-            "speed": not shortest <= pace <= 2,
-        }.items()
-        if holds
-    }
+class PreFlight(TrainerCallback):
+    """The callback of exercise 16.1; the options make it wrong, each as somebody does."""
+
+    def __init__(self, scored, planned, apart=abs, nothing=min, least=0, late=False, most=2):
+        self.__dict__ |= locals()
+
+    def on_train_begin(self, args, state, control, model, train_dataloader, **others):
+        loss = model(**next(iter(train_dataloader))).loss.item()
+        loading = self.nothing(loss, self.scored) >= math.log(model.config.vocab_size) - 1
+        evaluation = self.apart(self.scored - loss) > 1
+        found = {
+            "evaluation": evaluation and (self.late or not loading),
+            "loading": loading and not (self.late and evaluation),
+            "count": abs(model.num_parameters(only_trainable=True) - self.planned) > self.least,
+        }
+        if names := [name for name, holds in found.items() if holds][: self.most]:
+            raise ValueError(names)
 
 
 def _unguarded(old, new, desks):
@@ -227,16 +227,16 @@ WRONG = {
         (lambda *table: 0.1, "asked for, and this is float"),
     ],
     "ex16_1": [
-        (partial(audited, nats=float), "cannot be compared directly"),
-        (partial(audited, apart=float), "in either direction"),
-        (partial(audited, seeds=0), "both have to be enough"),
-        (partial(audited, part=0), "8 bytes for each parameter"),
-        (partial(audited, shortest=0), "not timed to its end"),
-        (partial(audited, least=1000), "one parameter is enough"),
-        (partial(audited, nothing=max), "would be as bad in its first training step"),
-        (partial(audited, late=True), "for symptom 2, 'loading' is missing"),
-        (lambda report: "sample", "expected a set of"),
-        (lambda report: audited(report) - {"loading"}, "weights or labels"),
+        (partial(PreFlight, apart=float), "in either direction"),
+        (partial(PreFlight, nothing=max), "would be as bad in the first training step"),
+        (partial(PreFlight, least=1), "for a plan with one parameter less, 'count' is missing"),
+        (partial(PreFlight, late=True), "for a worse evaluation of random weights, 'loading' is missing"),
+        (partial(PreFlight, most=1), "for two faults at once, 'count' is missing"),
+        (
+            lambda scored, planned: TrainerCallback(),
+            "for labels shifted twice in the evaluation, 'evaluation' is missing",
+        ),
+        (PreFlight(0, 0), "a function is asked for"),
     ],
     "ex18_1": [
         (lambda *given: 2, "and this is int 2"),

@@ -1,79 +1,77 @@
-"""The autopsy: a program that audits reports."""
+"""The autopsy: a callback that stops a training that would be wasted."""
+
+from functools import cache
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, TrainerState
+from transformers.utils import logging
 
 from course.exercises import Quiz, Wrong, called, exercise
+from tlkit.models import BUNDLED
 
-SOUND = {
-    "vocabulary": 49_152,
-    "first_loss": 3.2,
-    "baseline": 27.1,
-    "parameters": 162_826_560,
-    "parts": [7_080_192, 576],
-    "trained": 7_080_768,
-    "tokens": 4_000,
-    "seeds": 3,
-    "seconds": 0.04,
-    "fixed": 0.03,
-    "bandwidth": 288e9,
-}
 COMPLAINTS = {  # what is said if one is missing, and if one is too many
-    "loading": (
-        "the first loss and the baseline are both as bad as guessing: weights or labels are wrong",
-        "a model with random weights would be as bad in its first training step, and this one was not",
-    ),
-    "evaluation": (
-        "a loss is the logarithm of a perplexity, and they may differ in either direction",
-        "a loss is in nats and a perplexity is not, so they cannot be compared directly",
-    ),
-    "count": ("the parts have another sum, and one parameter is enough", "the parts add up"),
-    "sample": ("tokens and seeds both have to be enough", "1,000 tokens and 3 seeds are enough here"),
-    "speed": (
-        "more than twice, or less than half: a step that is too short was not timed to its end",
-        "a step moves 8 bytes for each parameter and 88 more for each trained one: divide by bandwidth, add `fixed`",
-    ),
+    "loading": ("both losses are as bad as guessing", "random weights would be as bad in the first training step"),
+    "evaluation": ("the losses may differ in either direction", "two losses no better than guessing are `loading`"),
+    "count": ("one parameter too few or too many is enough", "exactly as many parameters are trained as planned"),
 }
+BOTH = 812_544  # the parameters of the last two blocks
+
+
+@cache
+def _cases():
+    """Each with its complaints, a model, the loss of its evaluation, and how many parameters are planned."""
+    logging.disable_progress_bar()
+    sound, by_name = (AutoModelForCausalLM.from_pretrained(BUNDLED, dtype=torch.float32) for _ in range(2))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        untrained = AutoModelForCausalLM.from_config(sound.config)
+    for model in (sound, by_name, untrained):
+        model.requires_grad_(False).model.layers[-2:].requires_grad_(True)
+    for name, parameter in by_name.named_parameters():
+        parameter.requires_grad_(parameter.requires_grad or "norm" in name)
+    return (
+        ("for a sound training", set(), sound, 5.2, BOTH),
+        ("for labels shifted twice in the evaluation", {"evaluation"}, sound, 9.3, BOTH),
+        ("for an evaluation that shows each token before it is guessed", {"evaluation"}, sound, 0.3, BOTH),
+        ("for random weights", {"loading"}, untrained, 8.3, BOTH),
+        ("for a worse evaluation of random weights", {"loading"}, untrained, 9.9, BOTH),
+        ("for norms that are trained by name, too", {"count"}, by_name, 5.2, BOTH),
+        ("for a plan with one parameter less", {"count"}, sound, 5.2, BOTH - 1),
+        ("for two faults at once", {"evaluation", "count"}, by_name, 9.3, BOTH),
+    )
+
+
+def _named(callback, model, ids) -> set[str]:
+    """The complaints in the message of what a callback raises; none if it raises nothing."""
+    batches = [{"input_ids": ids, "labels": ids}]
+    try:
+        callback.on_train_begin(None, TrainerState(), TrainerControl(), model=model, train_dataloader=batches)
+    except Exception as stop:  # a mistake raises errors, too
+        named = {word for word in COMPLAINTS if word in str(stop)}
+        if not isinstance(stop, ValueError) or not named:
+            raise Wrong(f"`on_train_begin` stopped with {type(stop).__name__}: {stop}") from stop
+        return named
+    return set()
 
 
 @exercise(
     "ex16_1",
-    "the new report, two sound ones, and others with one fault or several; three have published figures",
-    "Each complaint is a comparison of two numbers. The loss is the logarithm of a perplexity: use one scale.",
-    "Let P be all parameters and T the trained ones. A step should take (8P + 88T) / bandwidth + fixed.",
-    'Start with `found = set()`, and add a word where its comparison fails. `"evaluation"` is in an `elif` '
-    'behind `"loading"`.',
+    "a sound training, and seven with one fault or two, each on the bundled model",
+    "Each complaint is a comparison of two numbers, and `preflight` of the lesson computes them all.",
+    "Write `class PreFlight(TrainerCallback)` inside the function, with the method `on_train_begin(self, args, state, "
+    "control, model, train_dataloader, **others)`, and return `PreFlight()`.",
+    "Collect the names in a list, and raise `ValueError(names)` behind the three comparisons if the list is not empty. "
+    '`"evaluation"` is in an `elif` behind `"loading"`.',
 )
-def audits(answer: object) -> None:
-    """Judge a function that names what is wrong in a report."""
-    published = {"vocabulary": 151_936, "parameters": 494_032_768, "baseline": 254_801.06}
-    published |= {"tokens": 32, "seeds": 1, "fixed": 0.1}
-    for story, wanted, changes in (
-        ("the new report", {"sample", "speed"}, {"tokens": 512, "seeds": 1, "seconds": 0.3}),
-        ("a sound report with just enough text", set(), {"tokens": 1_000}),
-        ("a report with 2 seeds", {"sample"}, {"seeds": 2}),
-        ("a sound report with a step of 0.07 s", set(), {"seconds": 0.07}),
-        ("a report with a step of 0.08 s", {"speed"}, {"seconds": 0.08}),
-        ("a report with a step of 0.01 s", {"speed"}, {"seconds": 0.01}),
-        ("a report with a forgotten norm", {"count"}, {"trained": 7_080_192}),
-        ("random weights, just at guessing", {"loading"}, {"first_loss": 10.8, "baseline": 49_152.0}),
-        ("an evaluation that shows each token before it is guessed", {"evaluation"}, {"baseline": 1.3}),
-        ("symptom 2", {"loading"}, {"vocabulary": 151_936, "first_loss": 11.4, "baseline": 387_789.0}),
-        ("the Python report's full fine-tuning", {"evaluation", "sample", "speed"},
-         published | {"first_loss": 4.6157, "parts": [494_032_768], "trained": 494_032_768, "seconds": 254.28 / 140}),
-        ("the Python report's adapter layers", {"evaluation", "count", "sample"},
-         published | {"first_loss": 4.11, "parts": [29_824_768, 136_134_656], "trained": 29_865_088, "seconds": 0.127}),
-        ("the Rust report", {"loading", "count", "sample"},
-         published | {"parameters": 630_167_424, "first_loss": 12.55, "baseline": 387_788.94, "parts": [630_167_424],
-                      "trained": 291, "tokens": 4, "seconds": 0.1}),
-    ):  # fmt: skip
-        given = called(answer, SOUND | changes)
-        if not isinstance(given, set | frozenset | list | tuple) or not set(map(str, given)) <= set(COMPLAINTS):
-            raise Wrong(f"your function returns {given!r:.60}: expected a set of {', '.join(map(repr, COMPLAINTS))}.")
+def stops(answer: object) -> None:
+    """Judge a function that makes a callback."""
+    text = AutoTokenizer.from_pretrained(BUNDLED)("A vector stores its elements on the heap.", return_tensors="pt")
+    for story, wanted, model, eval_loss, planned in _cases():
+        named = _named(called(answer, eval_loss, planned), model, text["input_ids"])
         for word, (missing, too_many) in COMPLAINTS.items():
-            if (word in given) != (word in wanted):
-                raise Wrong(
-                    f"for {story}, {word!r} is missing: {missing}."
-                    if word in wanted
-                    else f"for {story}, {word!r} is said: {too_many}."
-                )
+            if (word in named) != (word in wanted):
+                said = f"missing: {missing}" if word in wanted else f"said: {too_many}"
+                raise Wrong(f"{story}, {word!r} is {said}.")
 
 
 QUIZ = Quiz(
