@@ -173,7 +173,7 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # We save 28 MiB. The price is time: a backward pass costs about two forward passes, so a step costs four instead of
-# three. A transformers model does the same after `model.gradient_checkpointing_enable()`.
+# three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
@@ -301,7 +301,7 @@ recovered("76MiB")
 # with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
 # of the first two wait. Single rows need 72.
 #
-# **On each of two smaller cards, what fails when single rows are tried, and how many rows fit after the remedy?**
+# **What fails on two smaller cards, and how many rows fit after the remedy?**
 
 # %%
 pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
@@ -312,8 +312,8 @@ pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
 # 9](09_memory.ipynb)): 46 + 15 + 2 × 3 = 67 MiB.
 #
 # On 48 MiB, weights, gradients and moments alone are too much (61), so the first optimizer step fails. Activations are
-# gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows still need 59 MiB and two
-# 15 + 15 + 2 × 11 = 52, but a single one only 41.
+# gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows need 59 MiB, two 52, and
+# one 41.
 #
 # **What does each remedy cost, and which compute more?** Here are seconds of a step, the fastest of nine.
 
