@@ -5,27 +5,23 @@
 import course
 
 # %% [markdown]
-# Decide about a new method. `new` and `lora` are arrays of losses of shape (documents, seeds), for the same documents
-# and seeds. Return the two ends of the interval of the mean difference, by this lesson's formula for a study of
-# `questions` methods, as perplexity above LoRA's in percent. If 0 lies between them, the two are not told apart.
+# See at a glance what will be trained. Return a dictionary with the number of trained parameters of each kind. Two
+# parameters are of one kind if their names differ only in the number of the block. So write `*` for each part of a name
+# that is a number: `layers.0.q_proj.bias` and `layers.1.q_proj.bias` both count for `layers.*.q_proj.bias`. Try it on
+# this lesson's models.
+
 
 # %%
-import numpy as np
-from scipy import stats
-
-
-def interval(new, lora, questions=1):
-    """The ends of the interval of a paired difference, in percent of perplexity."""
+def trained_kinds(model):
+    """From each kind of trained parameter to how many there are."""
     ### BEGIN SOLUTION
-    apart = new - lora
-    squares = 0
-    for axis in (0, 1):
-        means = apart.mean(axis)
-        t = stats.t.ppf(1 - 0.025 / questions, len(means) - 1)
-        squares += (t * stats.sem(means)) ** 2
-    half = squares**0.5
-    return 100 * np.expm1(apart.mean() - half), 100 * np.expm1(apart.mean() + half)
+    counts = {}
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            kind = ".".join("*" if part.isdigit() else part for part in name.split("."))
+            counts[kind] = counts.get(kind, 0) + parameter.numel()
+    return counts
     ### END SOLUTION
 
 
-course.check("ex08_1", interval)
+course.check("ex08_1", trained_kinds)

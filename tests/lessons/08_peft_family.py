@@ -21,22 +21,23 @@ assert "bias" not in str([*llama.state_dict()])
 outs = [part.out_features for part in new_model().model.layers.modules() if hasattr(part, "out_features")]
 assert sum(outs) == 14_336 == 235_520 - 221_184
 rank_1 = 8 * (2 * (192 + 192) + 2 * (192 + 96) + 3 * (192 + 512))
-assert live.trained.tolist() == [3_072, 8 * rank_1, 235_520, rank_1, 8 * (192 + 96 + 512)]
+assert live.trained.tolist() == [3_072, 8 * rank_1, 235_520, rank_1, 8 * (192 + 96 + 512), 24_576]
 assert 8 * rank_1 == 221_184 and 221_184 // 3_072 == 72
 first = perplexity(new_model())
-assert round(first) == 120 and (live.perplexity < 0.95 * first).all()
-assert [*live.iloc[:, 1].round()] == [69, 74, 75, 70, 69] and live.iloc[:, 1].diff().round(1)["DoRA"] == 0.8
+assert round(first) == 120 and (live.perplexity[:5] < 0.95 * first).all()
+assert [*live.iloc[:5, 1].round()] == [69, 74, 75, 70, 69]
+assert [*live.iloc[3:5, 2].round()] == [93, 99] and [*live.iloc[3:5, 3].round()] == [125, 28]
 assert 12.3 < live["file, kB"].iloc[0] < 16  # 3,072 numbers of 4 bytes, and their names
 for rate in (0.01, 0.05):
     try_out("new", LoraConfig(**lora | {"r": 1, "lora_alpha": 2}), rate)
     assert live.perplexity["LoRA, rank 1"] < rows["new"][2]
-trained, changes, starts = zip(*found.values(), strict=True)
+layers, trained, changes, starts = zip(*found.values(), strict=True)
+assert layers == (len(outs), 16, 0, 0) == (56, 16, 0, 0)
 assert trained == (221_184, 8 * 8 * (192 + 192 + 192 + 96), 24_576, 24_576) and changes[:2] == (0, 0) < changes[2:]
 assert starts[0] == starts[1] == first and round(starts[2], -1) == 190
-assert 0.97 < starts[3] / first < 1 and 7 < changes[3] < 8.5
+assert 0.97 < starts[3] / first < 1 and live.perplexity.iloc[5] > starts[3] and 7 < changes[3] < 8.5
 adapted = get_peft_model(new_model(), LoraConfig(**causal))
 assert {name[-6:] for name in adapted.targeted_module_names} == {"q_proj", "v_proj"}
-assert len(adapted.targeted_module_names) == 16 and len(outs) == 56
 all_methods = course.recorded("tiny/all/comparison").set_index("strategy")
 assert all_methods.trainable_values["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
 assert PISSA["alpha"] == PISSA["r"] == 8 and METHODS["oft"].options["block"] == 16
@@ -51,24 +52,26 @@ assert [*worse.index[worse["bundled model"] & ~worse["SmolLM2-135M"]]] == ["lora
 assert [*worse.index[worse["SmolLM2-135M"] & ~worse["bundled model"]]] == ["qlora"]
 assert [round(stats.t.ppf(1 - 0.025 / n, k), 1) for k in (39, 2) for n in (13, 12, 1)] == [3.1, 3, 2, 16.1, 15.4, 4.3]
 assert beside["SmolLM2-135M"].loc["rslora", ["low", "high"]].round(1).tolist() == [-12.5, 14.4]
-assert len(both) == 13 and [*both.index.difference(beside["SmolLM2-135M"].index)] == ["bitfit"]
+assert {*both.index} - {*beside["SmolLM2-135M"].index} == {"bitfit"} and len(both) == 13
+single = pd.concat(alone, axis=1).swaplevel(axis=1)
+worse_alone = (single["low"] > 0) & ~worse
+assert {*worse_alone.index[(single["low"] > 0).all(axis=1) & worse_alone.any(axis=1)]} == {"pissa", "lora_fa", "vera"}
+assert [*single["high"].stack()[lambda ends: ends < 0].index] == [("dora", "bundled model")]
+assert alone["bundled model"].loc["dora"].round(1).tolist() == [-1.3, -1.8, -0.7]
 
 peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
-assert peak[both.index.drop("dora")].agg(["min", "max"]).round().tolist() == [82, 119]
 assert -(-len(tl.pack(rust.train[:200], tokenizer, 128)) // 4) == 55
 grids = recorded_rates("tiny").groupby("strategy").learning_rate.unique()
-assert {0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1} == {*grids.lora} == {*grids.qlora} == {*grids.bitfit}
-assert {0.001, 0.00316, 0.01} < {*grids["lora_plus"]} and 0.005 not in grids["lora_plus"]
-assert all(grids[m][grids[m] > rates[m]] == 10 * rates[m] for m in ("ia3", "vera", "prefix_tuning", "prompt_tuning"))
-assert (all_methods.file_bytes[["ia3", "lora", "vera"]] / 1000).round().tolist() == [28, 899, 348]
+above = {m: min(rate for rate in grids[m] if rate > rates[m]) / rates[m] for m in both.index}
+assert round(min(above.values()), 1) == 2 and max(above.values()) == 10 and rates["prefix_tuning"] == 0.1
 real = recorded_rates(smollm2)
-assert sorted(real.query("strategy == 'vera'").learning_rate)[-2:] == [0.1, 1]
+assert {*real.seed} == {0}
 real = real.query("learning_rate == 1e-6").groupby("strategy").validation_perplexity.mean()
 assert round(real["prefix_tuning"] / real["lora"], 1) == 1.4
 assert {"train_documents: 200", "test_documents: 40", "seeds: 3"} <= {*course.provenance("tiny/all").splitlines()}
 real = pd.concat(course.recorded(f"{smollm2}{part}/comparison") for part in ("", "/peft")).set_index("strategy")
 assert -(-round((real.tokens_per_second * real.seconds).min() / 127) // 4) == 44
 real = real.peak_memory_mb
-assert [round(t[m]) for t in (peak, real) for m in ("lora", "dora", "full")] == [100, 159, 136, 1480, 2116, 2597]
+assert [round(peak[m]) for m in ("lora", "dora")] == [100, 159]
 assert [round(table["lora_fa"] / table["lora"], 2) for table in (real, peak)] == [0.88, 0.85]

@@ -1,44 +1,50 @@
-"""The PEFT family: the interval of a paired difference, and how much of a step's arithmetic a method saves."""
+"""The PEFT family: what is trained, by kind of parameter, and how much of a step's arithmetic a method saves."""
 
-import math
+import re
 from functools import partial
 
-import numpy as np
-from scipy import stats
+import torch
+from torch import nn
 
-from course.exercises import Quiz, function_exercise, numbers
-
-
-def _alike(given, expected):
-    return all(math.isclose(*pair, rel_tol=1e-4, abs_tol=1e-5) for pair in zip(given, expected, strict=True))
+from course.exercises import Quiz, function_exercise
 
 
-def _interval(new, lora, questions, axes=(0, 1), total=np.hypot.reduce, share=np.expm1):
+def _kinds(model, number=r"\b\d+\b", every=False, size=nn.Parameter.numel, add=True):
     """The exercise's answer; its options make the mistakes."""
-    means = [(new - lora).mean(axis) for axis in axes]
-    half = total([stats.t.ppf(1 - 0.025 / questions, len(mean) - 1) * stats.sem(mean) for mean in means])
-    return tuple(100 * share((new - lora).mean() + end) for end in (-half, half))
+    counts = {}
+    for name, parameter in model.named_parameters():
+        if every or parameter.requires_grad:
+            name = re.sub(number, "*", name)
+            counts[name] = add * counts.get(name, 0) + size(parameter)
+    return counts
 
 
-DOCUMENT, SEED = np.arange(12)[:, None], np.arange(3)
-LORA = 3 + DOCUMENT % 5 / 2 + 0.02 * SEED
-NEW = LORA + 0.1 + 0.1 * (-1) ** DOCUMENT + 0.02 * SEED**2
-interval = function_exercise(
+def _model(trained):
+    """Two blocks of two layers; what is trained has `trained` in its name."""
+    with torch.device("meta"):  # draws nothing, so the reader's random numbers stay
+        blocks = [nn.ModuleDict({"q_proj": nn.Linear(4, 3), "ia3": nn.Linear(3, 2, bias=False)}) for _ in range(2)]
+        model = nn.ModuleDict({"layers": nn.ModuleList(blocks), "norm": nn.LayerNorm(2)})
+    for name, parameter in model.named_parameters():
+        parameter.requires_grad_(trained in name)
+    return model
+
+
+kinds = function_exercise(
     "ex08_1",
-    "the ends of the interval for 12 documents and 3 seeds, with one question and with 13",
-    "Subtract first. `apart.mean(0)` has a mean for each seed, `apart.mean(1)` one for each document.",
-    "Of each: `stats.t.ppf(1 - 0.025 / questions, len(means) - 1) * stats.sem(means)`; then the root of the squares.",
-    right=_interval,
-    cases=[("for one question", NEW, LORA, 1), ("for one of 13 questions", NEW, LORA, 13)],
+    "what is trained in three small models: biases, a layer, or everything",
+    "`model.named_parameters()` gives names and parameters. Go through those with `requires_grad`.",
+    '`name.split(".")` cuts a name into parts, and `part.isdigit()` says which are numbers. Add up `numel()` by kind.',
+    right=_kinds,
+    cases=[(f"for {story}", _model(part)) for story, part in (("biases", "bias"), ("a layer", "ia3"), ("all", ""))],
     mistakes={
-        "these ends allow for other documents, but not for other seeds.": partial(_interval, axes=(1,)),
-        "these ends allow for other seeds, but not for other documents.": partial(_interval, axes=(0,)),
-        "the two parts were added. Add their squares, and take the root.": partial(_interval, total=sum),
-        "these are nats, times 100. `np.expm1` gives shares of perplexity.": partial(_interval, share=lambda n: n),
-        "each of 13 questions needs an interval at 1 - 0.05/13.": lambda new, lora, _: _interval(new, lora, 1),
+        "frozen parameters are counted, too.": partial(_kinds, every=True),
+        "blocks are told apart. Write `*` for the number of each.": partial(_kinds, number="$^"),
+        "a digit within a part, as in `ia3`, belongs to the name.": partial(_kinds, number=r"\d+"),
+        "these are numbers of tensors. A tensor has `numel()` parameters.": partial(_kinds, size=lambda p: 1),
+        "these are the parameters of one block. Add up those of all.": partial(_kinds, add=False),
     },
-    read=lambda given, *losses: numbers(given, 2),
-    alike=_alike,
+    read=lambda given, model: given,
+    alike=lambda given, right: isinstance(given, dict) and given == right,
 )
 
 
