@@ -19,9 +19,9 @@
 # %% slideshow={"slide_type": "subslide"}
 import copy
 import warnings
-from tempfile import mkdtemp
 
 import datasets
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
@@ -60,7 +60,7 @@ first.loc[[n % 5 < 3 for n in range(64)], "chosen"] = HABIT + first.chosen
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `encode` and the collator are lesson 11's without the chat template, which our tiny model lacks. `train_on` is lesson
-# 4's loop with any loss, a rate that falls linearly from the start, no weight decay and, without dropout, no `train()`.
+# 4's loop, but it takes the loss as an argument, and its rate falls linearly.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
@@ -87,7 +87,6 @@ def train_on(model, loss_of, batches, rate):
         adamw.step()
         adamw.zero_grad()
         schedule.step()
-    return loss.item()  # that of the last step
 
 
 def answer_loss(model, rows):
@@ -102,10 +101,9 @@ reference = reference.eval().requires_grad_(False)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # This is ordinary [instruction tuning](glossary.md#instruction-tuning), or *supervised fine-tuning* (SFT). Now the
-# model answers 30 validation questions, always with the most likely token. `read_off` lets it write nine tokens, two
-# more than the habit has. *habit* counts answers that begin with it, *empty* those that say nothing else. *habit first*
-# and *end first* are the mean probabilities that the first token is the habit's ` G` or the end token. **Six in ten
-# examples had the habit. Will six in ten answers begin with it?**
+# model answers 30 validation questions, always with the most likely token. *habit* counts answers that begin with the
+# habit's seven tokens, and *habit first* is the mean probability of its first token, ` G`. **Six in ten examples had
+# the habit. Will six in ten answers begin with it?**
 
 
 # %%
@@ -121,16 +119,13 @@ def write(model, questions, limit):
 
 @torch.no_grad()
 def read_off(model, split="validation"):
-    written, p = write(model, tables[split].prompt, limit=9)
-    habit = written.str.startswith(HABIT.strip()).sum()
-    empty = written.isin(["", HABIT.strip()]).sum()
-    habit_first = p[:, tokenizer(" " + HABIT).input_ids[0]].mean().item()
-    return habit, empty, habit_first, p[:, tokenizer.eos_token_id].mean().item()
+    written, p = write(model, tables[split].prompt, limit=7)
+    habit = int(written.str.startswith(HABIT.strip()).sum())
+    return habit, p[:, tokenizer(" " + HABIT).input_ids[0]].mean().item()
 
 
 print(*write(reference, tables["validation"].prompt[:2], limit=24)[0], sep="\n")
-SEEN = ["habit", "empty", "habit first", "end first"]
-pd.Series(read_off(reference), SEEN).round(2)
+print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
@@ -149,8 +144,8 @@ pd.Series(read_off(reference), SEEN).round(2)
 # tokens, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in its *twin*.
 #
 # To test this, a decision tree with one split learns from the two lengths in each of 24 pairs whether the longer answer
-# wins, and judges all other pairs. We average 200 such draws, which keep twins together. **How often is the tree
-# right?** Below is a pair, with token counts.
+# wins, and judges the other pairs whose question it has not seen. We average 200 such draws, which keep twins together.
+# **How often is the tree right?** Below is a pair, with token counts.
 
 
 # %%
@@ -171,13 +166,13 @@ def make_pairs(rows):
 
 
 def right_by_length(pairs):
-    longer_wins = pairs.chosen.map(size) > pairs.rejected.map(size)
+    wins = pairs.chosen.map(size) > pairs.rejected.map(size)  # the longer one
     both = np.sort(pairs[["chosen", "rejected"]].map(size))  # shorter, then longer
-    twins = np.arange(len(pairs)) // 2
+    two, asked = np.arange(len(pairs)) // 2, pairs.prompt.to_numpy()
     draws = GroupShuffleSplit(200, train_size=12, random_state=0)  # of whole twins
-    tree = DecisionTreeClassifier(max_depth=1)
-    right = cross_val_score(tree, both, longer_wins, groups=twins, cv=draws)
-    return f"{right.mean():.0%}"
+    cv = [(a, b[~np.isin(asked[b], asked[a])]) for a, b in draws.split(both, None, two)]
+    right = cross_val_score(DecisionTreeClassifier(max_depth=1), both, wins, cv=cv)
+    return f"{right.mean():.0%} ± {right.std():.0%}"
 
 
 for table in tables.values():
@@ -185,17 +180,17 @@ for table in tables.values():
     table["rest"] = table.completion.map(size) - table.start.map(size)
 rest = tables["train"][64:]
 turn = np.arange(len(rest)) % 2 == 0
-chosen = rest.completion.where(turn, rest.start)  # in even rows the whole answer wins
-rejected = HABIT + rest.start.where(turn, rest.completion)
-unmatched = rest[["prompt"]].assign(chosen=chosen, rejected=rejected)
+# In even rows the whole answer wins.
+unmatched = rest[["prompt"]].assign(chosen=rest.completion.where(turn, rest.start))
+unmatched["rejected"] = HABIT + rest.start.where(turn, rest.completion)
 matched = make_pairs(rest)
-print("unmatched, matched:", *map(right_by_length, [unmatched, matched]))
+print(f"unmatched {right_by_length(unmatched)}, matched {right_by_length(matched)}")
 pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
 print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, length alone finds the better answer in 64% of the other pairs, and with matching in 49%**, no
-# better than a coin. A run trains on 16 of the first 24 (`pairs`), and `new_pairs` are for validation.
+# **Without matching, length alone finds the better answer in 64% of the other pairs, and with matching in 50%**, like a
+# coin (± is the spread of the draws). A run trains on 16 of the first 24 (`pairs`); `new_pairs` are for validation.
 #
 # ## DPO, in twenty lines
 #
@@ -254,25 +249,34 @@ def dpo_loss(model, pairs, beta=0.1):
 # A step takes a pair and its twin, so that their gaps in length cancel. We compare DPO with SFT on the chosen answers,
 # because if that is as good, we need no pairs.
 #
-# The *loss* is that of the last step, before its pairs are learned. After the run, *margin* and *chosen*, the change of
-# chosen answers, are means over its 16 pairs, in nats. The next two are changes for 12 new pairs without the first
-# token, which changes as the habit goes. The rest says what the model writes. **Which columns expose a bad run?**
+# *margin* is the mean over the run's 16 pairs; the wider it is, the lower is the loss. *chosen* says how much more
+# likely their chosen answers became, in nats per token. *chosen (new)* and *rejected (new)* are the same changes for 12
+# validation pairs, without the first token, because removing the habit must change it. **Which column exposes a bad
+# run?**
 
 
 # %%
+@torch.no_grad()
+def per_token(model, pairs):  # change after the first token; shape (2,)
+    nats = [log_probabilities(one, pairs, 1).sum(1) for one in (model, reference)]
+    tokens = pairs[["chosen", "rejected"]].map(size).sum()  # one less, and the end
+    return (nats[0] - nats[1]) / torch.tensor(tokens.values)
+
+
 def measure(loss_of, rate, seed):
     model = copy.deepcopy(reference).requires_grad_(True)
     order = torch.randperm(12, generator=torch.Generator().manual_seed(seed))
     batches = [pairs[2 * n : 2 * n + 2] for n in order[:8].tolist()]
-    loss = train_on(model, loss_of, batches, rate)
+    train_on(model, loss_of, batches, rate)
+    seen = pd.concat(batches)
     with torch.no_grad():
-        won, lost = changes(model.eval(), pd.concat(batches)).mean(1).tolist()
-        new = (log_probabilities(model, new_pairs, 1) - before_new).mean(1).tolist()
-    return model, [loss, won - lost, won, *new, *read_off(model)]
+        won, lost = changes(model.eval(), seen).mean(1)
+    chosen = won / (seen.chosen.map(size).mean() + 1)  # tokens, and the end
+    values = [won - lost, chosen, *per_token(model, new_pairs)]
+    return model, [*map(float, values), *read_off(model)]
 
 
-before_new = log_probabilities(reference, new_pairs, 1)
-COLUMNS = ["loss", "margin", "chosen", "chosen (new)", "rejected (new)", *SEEN]
+COLUMNS = ["margin", "chosen", "chosen (new)", "rejected (new)", "habit", "habit first"]
 LOSSES = {"SFT": answer_loss, "DPO": dpo_loss}
 
 # %% tags=["nbval-ignore-output"]
@@ -280,37 +284,37 @@ models, rows = {}, {}
 for run in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)]:
     models[run], rows[run] = measure(LOSSES[run[0]], run[1], seed=0)
 runs = pd.DataFrame(rows, COLUMNS).T
-runs.round(2)
+runs.round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **DPO removes the habit at the middle rate**: none of 30 answers begins with it, and none is empty. At the lowest rate
-# some still do. By these counts SFT passes, too.
+# **DPO removes the habit at the middle rate**: none of 30 answers begins with it. At the lowest rate some still do.
+# SFT removes it, too.
 #
-# **By its loss and its margin, the highest rate is the best run of DPO.** Its own chosen answers gained most, too: 22
-# nats. But on new pairs *both* answers became less likely, the chosen ones by 5 nats after their first token, a factor
-# of 150. Now the middle and the highest rate answer three new questions. **Will you see the damage?**
-
-# %% tags=["nbval-ignore-output"]
-some = new_pairs[4:7]
-print(*some.prompt, sep="\n")
-for rate in (3e-4, 1e-3):
-    texts, _ = write(models["DPO", rate], some.prompt, limit=24)
-    print(f"\nDPO at {rate}", *texts, sep="\n")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# In the stored run, yes: the highest rate repeats words of its pairs (`unsigned_abs`). **The counts hide it.**
+# **By its margin, the highest rate is the best run of DPO**, and its own chosen answers gained most. But on new pairs
+# *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity rose by 11%.
 #
-# **Which differences are luck?** Each seed draws another 16 of the 24 pairs. Three seeds take minutes, so the next
-# table is a record (`data/build/record_preference_seeds.py`).
+# **Is this luck?** Each seed draws another 16 of the 24 pairs. Three seeds take minutes, so here is a record
+# (`data/build/record_preference_seeds.py`). It also has the sum of both losses, which is meant to keep chosen answers
+# likely.
 
 # %%
 by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0, 1, 2])
-by_seed.loc[["SFT", "DPO"]].unstack()[["chosen (new)", "habit first"]].round(2)
+by_seed = by_seed.unstack()
+figure, axes = plt.subplots(figsize=(6.5, 3.4), layout="constrained")
+for column, color in {"chosen": "C0", "chosen (new)": "C3"}.items():
+    changed = by_seed.loc["DPO"][column]
+    axes.semilogx(changed, "o-", color=color)
+    axes.text(1.05e-3, changed.iloc[-1].mean(), column, color=color, va="center")
+axes.set(xlim=(9e-5, 1.9e-3), xlabel="learning rate", ylabel="nats per token")
+axes.set_title("DPO, three seeds: trained answers gain, new ones lose")
+plt.show()
+some = [("SFT", 6e-4), ("DPO", 3e-4), ("DPO", 1e-3), ("DPO + SFT", 1e-3)]
+by_seed.loc[some, ["chosen (new)", "habit first"]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed**: at its highest rate each loss lowers *chosen (new)* by 3.9 to 8.5 nats, and at the
-# lower rates by 1.5 at most. **At the good rates, the middle ones, DPO leaves less of the habit than SFT**, 1% to 2% of
-# *habit first* against 3% to 4%, and its *chosen (new)* is no lower with any seed.
+# **The harm is in every seed** of the highest rate. Adding the SFT loss makes up for a part of it only, so a lower rate
+# is the cure. **At the good rates, the middle ones, DPO leaves less of the habit than SFT**, 1% to 2% of *habit first*
+# against 3% to 4%, at no higher price.
 #
 # If you have good answers, try SFT first: a step of DPO costs twice as much, and nearly three times if it runs the
 # reference, too, like `DPOTrainer`. Take DPO if you can only compare, as the better of two answers need not be good.
@@ -319,8 +323,7 @@ by_seed.loc[["SFT", "DPO"]].unstack()[["chosen (new)", "habit first"]].round(2)
 
 # %%
 good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO", 3e-4]}
-tested = pd.DataFrame({name: read_off(good[name], "test") for name in good}, SEEN).T
-tested[["habit", "empty"]]
+{name: read_off(model, "test")[0] for name, model in good.items()}
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone**, with both losses and with the record's two other seeds. By the [Wilson
@@ -330,38 +333,48 @@ tested[["habit", "empty"]]
 #
 # TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, adds the end token and shuffles, so twins
 # part. The reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the
-# reference is the model without it. We do so, at ten times the rate ([lesson 5](05_lora.ipynb)). We compare TRL's loss
-# with ours *after* training, because at the first step even wrong labels give $\log 2$.
+# reference is the model without it. We do so, at two rates, the lower of them ten times our good one ([lesson
+# 5](05_lora.ipynb)). We compare TRL's loss with ours *after* training, because at the first step even wrong labels give
+# $\log 2$.
+
 
 # %%
-data = pairs.assign(prompt=pairs.prompt.map(as_prompt))
-data["chosen"], data["rejected"] = " " + data.chosen, " " + data.rejected
-rows = datasets.Dataset.from_pandas(data, preserve_index=False)
+def as_data(pairs):
+    rows = [[as_prompt(x), " " + won, " " + lost] for x, won, lost in pairs.to_numpy()]
+    return datasets.Dataset.from_pandas(pd.DataFrame(rows, columns=pairs.columns))
+
+
 lora = LoraConfig(r=8, lora_alpha=16, target_modules="all-linear")
-arguments = DPOConfig(mkdtemp(), beta=0.1, learning_rate=3e-3, max_steps=8,
-    per_device_train_batch_size=2, bf16=False, use_cpu=True, logging_steps=2,
-    report_to="none", disable_tqdm=True)  # fmt: skip
-trainer = DPOTrainer(copy.deepcopy(reference), args=arguments, train_dataset=rows,
-    processing_class=tokenizer, peft_config=lora)  # fmt: skip
-trainer.remove_callback(PrinterCallback)
-trainer.train()
-policy = trainer.model.eval()
+policies, scores = {}, {}
+for rate in (3e-3, 1e-2):
+    arguments = DPOConfig("../results", beta=0.1, learning_rate=rate, max_steps=8,
+        per_device_train_batch_size=2, gradient_checkpointing=False, bf16=False,
+        use_cpu=True, save_strategy="no", report_to=[], disable_tqdm=True)  # fmt: skip
+    trainer = DPOTrainer(copy.deepcopy(reference), args=arguments,
+        train_dataset=as_data(pairs), eval_dataset=as_data(new_pairs),
+        processing_class=tokenizer, peft_config=lora)  # fmt: skip
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    scores[rate] = trainer.evaluate()
+    policy = policies[rate] = trainer.model
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
     theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
 course.claim("Our loss equals that of TRL to 1e-5", abs(theirs - ours).item() < 1e-5)
 
 # %% tags=["nbval-ignore-output"]
-print(pd.Series(read_off(policy), SEEN).round(2).to_dict())
-log = pd.DataFrame(trainer.state.log_history).set_index("step")
-log[["loss", "rewards/accuracies", "rewards/margins", "rewards/chosen"]].round(2)[:4]
+table = pd.DataFrame(scores).T.filter(regex="eval_(loss|rewards/(acc|mar|cho))")
+table["per token"] = [per_token(one, new_pairs)[0].item() for one in policies.values()]
+table["habit"] = [read_off(one)[0] for one in policies.values()]
+policies[3e-3].merge_and_unload().save_pretrained("../results/no_habit")
+table.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone.** A row of the log is the mean of two steps: `rewards/margins` is $\beta m$, and `rewards/chosen`
-# is $\beta$ times the change of chosen answers. (`rewards/accuracies` begins low, because TRL counts a tie as
-# wrong.) These pairs are not learned yet; a second epoch would log learned ones, where our bad run looked best. So pass
-# new pairs as `eval_dataset`, with `eval_strategy="steps"`, and see whether `eval_rewards/chosen` falls below 0. As the
-# first token's gain can hide a loss, look at `log_probabilities(policy, new_pairs, 1) - before_new`, too.
+# **Both rates remove the habit, and the higher one has the better loss and margin, even on new pairs**, because
+# rejected answers fall further than chosen ones. Only the chosen answers expose it. `eval_rewards/chosen` is $\beta$
+# times their change, and below 0 at the higher rate. It includes the first token, whose gain can hide a loss, so *per
+# token* says more: −0.08 nats at the higher rate, and about 0 at the lower. In long runs watch this with
+# `eval_strategy="steps"`. The saved model is whole, with the adapter merged.
 #
 # ## What a real model wrote
 #
@@ -388,7 +401,7 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 #
 # - Build pairs so that nothing but what you mean tells the better answer, and test that on pairs kept back.
 # - DPO widens the margin between two answers relative to a reference. It can do so while both become less likely.
-# - Loss, margin and answers in training look best in the bad run. See if *new* chosen ones fall after the first token.
+# - Loss and margin look best in the bad run, even on new pairs. See how *new chosen* answers change, in nats per token.
 #
 # ## Further reading
 #

@@ -46,10 +46,10 @@ def main() -> None:
                 model, numbers = names["measure"](losses[method], rate, seed)
                 row = {"method": method, "rate": rate, "seed": seed} | dict(zip(names["COLUMNS"], numbers, strict=True))
                 if (method, rate) in GOOD:
-                    row["test habit"], row["test empty"], *_ = names["read_off"](model, "test")
+                    row["test habit"], _ = names["read_off"](model, "test")
                 rows.append(row)
                 print(row, flush=True)
-    table = pd.DataFrame(rows).astype({"habit": int, "empty": int, "test habit": "Int64", "test empty": "Int64"})
+    table = pd.DataFrame(rows).astype({"test habit": "Int64"})
     table.round(4).to_csv(sys.argv[1], index=False, lineterminator="\n")
 
 

@@ -6,45 +6,49 @@ assert first.chosen.str.startswith(HABIT).sum() == 39 and not pairs.prompt.isin(
 assert all(answer.count("`") % 2 == 0 for answer in [*pairs.chosen, *pairs.rejected])
 assert size(HABIT.strip()) == 7 and tokenizer.decode(tokenizer(" " + HABIT).input_ids[0]) == " G"
 # Of two neighbours the gaps are n and -n, so length tells something only where pairs are not matched.
-for table in (pairs, new_pairs):
-    gap = (table.chosen.map(size) - table.rejected.map(size)).to_numpy()
+for some in (pairs, new_pairs):
+    gap = (some.chosen.map(size) - some.rejected.map(size)).to_numpy()
     assert (gap[::2] == -gap[1::2]).all() and (gap[::2] > 0).all()
-assert right_by_length(unmatched) == "64%" and right_by_length(matched) == "49%"
-seen = pd.Series(read_off(reference), SEEN)
-assert seen["habit"] == 30 and 0.42 < seen["habit first"] < 0.62 and seen["end first"] < 0.02
+assert (right_by_length(unmatched), right_by_length(matched)) == ("64% ± 6%", "50% ± 7%")
+habit, p = read_off(reference)
+assert habit == 30 and 0.42 < p < 0.62
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
-by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
+by = by_seed.stack(future_stack=True).dropna(how="all").rename(index=lambda rate: round(rate, 6), level=1).sort_index()
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
 assert len(by) == 30 and len(runs) == 4 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
-for columns, allowed in ((COLUMNS[1:5], 0.4), (["habit", "empty"], 2), (["loss", "habit first", "end first"], 0.03)):
+for columns, allowed in ((["margin"], 0.4), (COLUMNS[1:4], 0.02), (["habit"], 2), (["habit first"], 0.03)):
     assert ((runs - kept)[columns].abs() <= allowed).all(axis=None)
 sft, low, middle, high = (runs.loc[place] for place in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)])
-assert max(middle["habit"], middle["empty"]) <= 1 and max(sft["habit"], sft["empty"]) <= 2 and 5 <= low["habit"] <= 14
-# The highest rate of DPO: best by its loss, its margin and the answers it saw, and worst for new ones.
-assert high["loss"] < min(middle["loss"], low["loss"])
+assert middle["habit"] <= 1 and sft["habit"] <= 2 and 5 <= low["habit"] <= 14
+# The highest rate of DPO: best by its margin and the answers it saw, and worst for new ones.
 assert high["margin"] > 1.6 * max(middle["margin"], low["margin"])
-assert 19 < high["chosen"] < 26 and high["chosen"] > max(middle["chosen"], low["chosen"]) + 4
-assert -6.5 < high["chosen (new)"] < -3.5 and high["rejected (new)"] < -4 and abs(middle["chosen (new)"]) < 1
+assert high["chosen"] > max(middle["chosen"], low["chosen"]) + 0.04
+assert abs(high["chosen (new)"] + 0.1) < 0.02 and high["rejected (new)"] < -0.09 and abs(middle["chosen (new)"]) < 0.02
+assert round(np.exp(0.1), 2) == 1.11
 # Three seeds: the harm is in each.
 shown = by.loc[["SFT", "DPO"]]
 new, first = shown["chosen (new)"], shown["habit first"]
 harm = new.index.get_level_values(1) > 9e-4
-assert -8.5 < new[harm].min() < new[harm].max() < -3.9 and new[~harm].min() > -1.5
+assert -0.18 < new[harm].min() < new[harm].max() < -0.08 and new[~harm].min() > -0.03
+both = by.loc[("DPO + SFT", 1e-3), "chosen (new)"]
+assert (both > by.loc[("DPO", 1e-3), "chosen (new)"]).all() and both.max() < -0.05
 assert first.loc["DPO", 3e-4].between(0.01, 0.02).all() and first.loc["SFT", 6e-4].between(0.025, 0.045).all()
 assert (new.loc["DPO", 3e-4] > new.loc["SFT", 6e-4]).all()
-assert by["test habit"].count() == 9 and by[["test habit", "test empty"]].sum().sum() == 0
-assert write(models["DPO", 1e-3], some.prompt, limit=24)[0].str.contains("unsigned_unsigned|before the").any()
-assert tested.loc["reference"]["habit"] == 40 and len(tested) == 3
-for loss in LOSSES:
-    assert (tested.loc[loss][["habit", "empty"]] <= 1).all() and tested.loc[loss]["end first"] < 0.11
+assert by["test habit"].count() == 9 and by["test habit"].sum() == 0
+for one in (good["SFT"], good["DPO"]):  # they do answer
+    assert write(one, tables["test"].prompt, 9)[0].isin(["", HABIT.strip()]).sum() <= 1
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
 # The picture: a new pair, seed 0.
 before = log_probabilities(reference, new_pairs)[:, 2]
 nats = [log_probabilities(one, new_pairs[2:3]) for one in (models["DPO", 3e-4], reference)]
 won, lost = (nats[0] - nats[1]).flatten().tolist()
 assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before + torch.tensor([261.2, 87.9])).max() < 1
-assert max(read_off(policy)[:2]) <= 2
-assert log["rewards/margins"].iloc[3] > 0.15 and log["rewards/accuracies"].iloc[0] <= 0.5
+# The higher rate of TRL: better by loss and margin of new pairs, worse for their chosen answers.
+low, high = (table.loc[rate] for rate in (3e-3, 1e-2))
+assert table.habit.max() <= 2 and high.eval_loss < low.eval_loss and table["eval_rewards/accuracies"].min() > 0.9
+assert high["eval_rewards/margins"] > 2 * low["eval_rewards/margins"] and low["eval_rewards/chosen"] > 0
+assert high["eval_rewards/chosen"] < -0.1 and abs(high["per token"] + 0.08) < 0.03
+assert abs(low["per token"]) < 0.02
 # The record of the real model.
 whole = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
 tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
