@@ -180,7 +180,6 @@ for table in tables.values():
     table["rest"] = table.completion.map(size) - table.start.map(size)
 rest = tables["train"][64:]
 turn = np.arange(len(rest)) % 2 == 0
-# In even rows the whole answer wins.
 unmatched = rest[["prompt"]].assign(chosen=rest.completion.where(turn, rest.start))
 unmatched["rejected"] = HABIT + rest.start.where(turn, rest.completion)
 matched = make_pairs(rest)
@@ -215,13 +214,12 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 #
 # **What does $\beta$ do?** How hard a pair pulls is the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
 # once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
-# 0.1 is usual. (In our eight steps it hardly matters: AdamW divides constant factors out.) $\beta \log (\pi / \pi_0)$
+# 0.1 is usual. $\beta \log (\pi / \pi_0)$
 # counts as an answer's reward, $\beta m$ is the *reward margin*, and the share of pairs above 0 the *reward accuracy*.
 
 
 # %%
-def log_probabilities(model, pairs, skip=0):
-    # Summed over all tokens but the first `skip`; shape (2, pairs): chosen, rejected.
+def log_probabilities(model, pairs, skip=0):  # (2, pairs), without `skip` tokens
     chosen = map(encode, pairs.prompt, pairs.chosen)
     batch = collate([*chosen, *map(encode, pairs.prompt, pairs.rejected)])
     logits = model(input_ids=batch["input_ids"][:, :-1]).logits  # padded on the right
@@ -313,11 +311,11 @@ by_seed.loc[some, ["chosen (new)", "habit first"]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The harm is in every seed** of the highest rate. Adding the SFT loss makes up for a part of it only, so a lower rate
-# is the cure. **At the good rates, the middle ones, DPO leaves less of the habit than SFT**, 1% to 2% of *habit first*
-# against 3% to 4%, at no higher price.
+# is the cure. **At the good rates DPO leaves less of the habit than SFT**, 1% to 2% of *habit first*
+# against 3% to 4%.
 #
 # If you have good answers, try SFT first: a step of DPO costs twice as much, and nearly three times if it runs the
-# reference, too, like `DPOTrainer`. Take DPO if you can only compare, as the better of two answers need not be good.
+# reference, too, like `DPOTrainer`. Take DPO if you can only compare.
 #
 # **The test, once**, has 40 questions about other topics.
 
@@ -327,7 +325,7 @@ good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO",
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone**, with both losses and with the record's two other seeds. By the [Wilson
-# interval](glossary.md#wilson-interval), up to 9% of answers may still have it. Subtler preferences need more pairs.
+# interval](glossary.md#wilson-interval), up to 9% of answers may still have it.
 #
 # ## The way it is done at work: `DPOTrainer`
 #
@@ -374,7 +372,7 @@ table.round(2)
 # rejected answers fall further than chosen ones. Only the chosen answers expose it. `eval_rewards/chosen` is $\beta$
 # times their change, and below 0 at the higher rate. It includes the first token, whose gain can hide a loss, so *per
 # token* says more: −0.08 nats at the higher rate, and about 0 at the lower. In long runs watch this with
-# `eval_strategy="steps"`. The saved model is whole, with the adapter merged.
+# `eval_strategy="steps"`.
 #
 # ## What a real model wrote
 #
@@ -392,10 +390,10 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The habit is gone here, too.** But the 9.5 nats that chosen answers gained in their first token hide the 2.2 that
-# they lost after it: **the sum is +7.3.** Both answers are shorter, which our pairs do not ask for, and no better,
-# because such pairs teach a style and no Rust. For your own model, start at $\beta = 0.1$ and the rates of [TRL's
+# they lost after it: **the sum is +7.3.** Both answers are shorter, which our pairs do not ask
+# for. At work, start at $\beta = 0.1$ and the rates of [TRL's
 # example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
-# with an adapter, for 1,000 steps of 16 pairs. Ours are far higher, for small models and eight steps.
+# with an adapter, for 1,000 steps of 16 pairs.
 #
 # ## Key ideas
 #
@@ -406,7 +404,6 @@ real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 # ## Further reading
 #
 # - R. Rafailov et al., [Direct Preference Optimization](https://arxiv.org/abs/2305.18290).
-# - A. Pal et al., [Smaug: Fixing Failure Modes](https://arxiv.org/abs/2402.13228).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Exercises

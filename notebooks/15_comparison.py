@@ -56,7 +56,6 @@ validation, test = first_tokens(rust.validation), first_tokens(rust.test)
 
 # %%
 def trained(rate, seed, lora):
-    """A new model after one pass over all blocks."""
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
     if lora:
@@ -74,7 +73,6 @@ def trained(rate, seed, lora):
 
 @torch.no_grad()
 def document_losses(model, ids):
-    """Nats per token of each document, one in a row."""
     logits = model(input_ids=ids).logits[:, :-1].transpose(1, 2)
     return cross_entropy(logits, ids[:, 1:], reduction="none").mean(dim=1).numpy()
 
@@ -119,8 +117,7 @@ for name, rate in chosen.items():
         run = {"strategy": name, "rate": rate, "seed": seed}
         tested.append(pd.DataFrame({**run, "document": range(20), "loss": loss}))
 tested = pd.concat(tested)  # a row for each loss
-by_run = np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack()
-by_run.map("{:.1f}".format)
+np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".format)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Another seed moves `full` between 102 and 106, and LoRA between 107 and 117.
@@ -150,7 +147,7 @@ table
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The best rate of `lora` is again ten times that of `full`, and BitFit's is fifty times. The control ends at 688, far
-# above the untouched model's 126 (your 161 was on 64 tokens), so 200 passages alone do not teach a model Rust.
+# above the untouched model's 126, so 200 passages alone do not teach a model Rust.
 #
 # `full` is first with 52.7, followed by 56.5 and 56.8, and further down by 62.5 and 63.1. **Which of these gaps would
 # be there again with other documents and other seeds?**
@@ -222,8 +219,8 @@ freedom = pd.Index([1, 2, 4, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 4.3 for three seeds, 2.78 for five, and 2.02 for 40 documents. As the two sources are independent, their squares
-# add, as in lesson 8. If the differences are roughly normal, this interval covers the true difference at least as often
+# As the two sources are independent, their squares
+# add. If the differences are roughly normal, this interval covers the true difference at least as often
 # as it says (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
@@ -235,20 +232,16 @@ pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %%
 def subtract(scores, one, other, score="loss"):
-    """By how much `other` is above `one`, for each document and seed."""
     table = scores.pivot_table(score, ["document", "seed"], "strategy")
     return table[other] - table[one]
 
 
 def half_width(sources, level):
-    """Half an interval; of each source of chance its means."""
-    t = [stats.t.ppf((1 + level) / 2, len(means) - 1) for means in sources]
-    errors = [means.sem() for means in sources]  # s / sqrt(number)
-    return np.hypot.reduce(np.multiply(t, errors))  # squares added, and the root
+    parts = [stats.t.ppf((1 + level) / 2, len(x) - 1) * x.sem() for x in sources]
+    return np.hypot.reduce(parts)  # root of the sum of squares; sem is s / sqrt(number)
 
 
 def interval(scores, one, other, level=0.95, score="loss"):
-    """The mean difference and both ends, in the score's unit."""
     apart = subtract(scores, one, other, score)
     half = half_width([apart.groupby(x).mean() for x in ("document", "seed")], level)
     return apart.mean() + half * np.array([0, -1, 1])
@@ -258,14 +251,14 @@ percent, low, high = 100 * np.expm1(interval(losses, "full", "freeze_embeddings"
 print(f"freeze_embeddings: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Now judge your own runs. **Is LoRA, at its best rate of the six, behind full fine-tuning?**
+# **Is LoRA, at its best rate of the six, behind full fine-tuning?**
 
 # %% tags=["nbval-ignore-output"]
 percent, low, high = 100 * np.expm1(interval(tested, "full", "LoRA"))
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes, the whole interval is above zero. (For accuracy at work, name its column as `score`.)
+# Yes, the whole interval is above zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
@@ -329,23 +322,22 @@ print(*pooled.index.difference(pairs[excludes_zero].set_index(names).index), sep
 # seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. **How could you
 # make it narrower?** Under the root stand 0.09 nats from three seeds and 0.04 from 40 documents, so add seeds first:
 # with five, $t$ is 6.8. Or decide *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all
-# six are separated. [Lesson 17](17_leaderboard.ipynb) plans such studies.
+# six are separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
 #
 # Save numbers as CSV, and the chart as PNG for slides and SVG for print. `course.provenance` says how the record came
-# about: model, text, seeds, versions, command. Your own files hold each run's rate and the search.
+# about: model, text, seeds, versions, command.
 #
 # For a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
-# results/notes` does all this, with `tl.compare_pairs`. Decide before the runs which interval you report.
+# results/notes` does all this, with `tl.compare_pairs`.
 
 # %%
 folder = Path("../results")
 folder.mkdir(exist_ok=True)
 search.to_csv(folder / "my_search.csv")
 tested.to_csv(folder / "my_runs.csv", index=False)
-table.to_csv(folder / "comparison.csv")
 pairs.round(2).to_csv(folder / "pairs.csv", index=False)
 (folder / "pairs.txt").write_text(course.provenance("tiny"), encoding="utf-8")
 chart.savefig(folder / "pairs.png", dpi=200)
@@ -394,10 +386,6 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
 # ## Further reading
 #
 # - Miller 2024, [Adding error bars to evals](https://arxiv.org/abs/2411.00640): paired differences for language models.
-# - Bouthillier and others 2021, [Accounting for variance in machine learning
-#   benchmarks](https://arxiv.org/abs/2103.03098): what a seed changes.
-# - Biderman and others 2024, [LoRA learns less and forgets less](https://arxiv.org/abs/2405.09673): LoRA against full
-#   fine-tuning for Llama 2 7B.
 # - Banerjee 1960, Approximate confidence interval for linear functions of means of k populations when the population
 #   variances are not equal, *Sankhyā* 22, 357-358: our formula.
 
