@@ -1,4 +1,7 @@
-"""Runs of one process and, forked by torchrun's own code, of two: `python team_runs.py TASK ARGUMENTS`."""
+"""Runs of one process and, forked by torchrun's own code, of two: `python team_runs.py FOLDER [[TASK, ARGUMENT …], …]`.
+
+The libraries are imported once: FOLDER gets what each task writes to its screen and, where it failed, why.
+"""
 
 import itertools
 import json
@@ -11,6 +14,7 @@ import warnings
 from pathlib import Path
 
 import torch
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from transformers import AutoConfig, AutoModelForCausalLM
@@ -124,8 +128,10 @@ def command_that_loses_one(*arguments: str) -> None:
     sys.exit(code)
 
 
-def as_a_program(task: str, *arguments: str) -> None:
+def as_a_program(folder: str, task: str, *arguments: str) -> None:
     """With the traceback on the screen, whichever process torchrun's report calls the first that failed."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(Path(folder, task), os.O_WRONLY | os.O_CREAT | os.O_APPEND), stream.fileno())
     try:
         globals()[task](*arguments)
     except Exception:
@@ -136,4 +142,8 @@ def as_a_program(task: str, *arguments: str) -> None:
 if __name__ == "__main__":
     here = {"rdzv_backend": "c10d", "rdzv_endpoint": "127.0.0.1:0"}
     config = LaunchConfig(1, 1, 2, max_restarts=0, start_method="fork" if os.name == "posix" else "spawn", **here)
-    elastic_launch(config, as_a_program)(*sys.argv[1:])
+    for task, *arguments in json.loads(sys.argv[2]):
+        try:
+            elastic_launch(config, as_a_program)(sys.argv[1], task, *arguments)
+        except ChildFailedError as error:
+            Path(sys.argv[1], f"{task}.failed").write_text(str(error), encoding="utf-8")

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from subprocess import PIPE
 from types import SimpleNamespace
 from weakref import WeakSet
 
@@ -25,23 +24,25 @@ from tlkit.settings import Plan, TrainingConfig
 TOLERANCE = 1e-5
 
 
-def two_processes(task: str, *arguments: str) -> subprocess.Popen:
-    command = [sys.executable, Path(__file__).with_name("team_runs.py"), task, *arguments]
-    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    return subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True, env=env)
+TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
+TRAIN += ["--epochs", "6", "--learning-rate", "1e-3", "--checkpoint-every", "2"]
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory) -> Path:
+def folder(tmp_path_factory, three_blocks) -> Path:
+    """What two processes left behind: of a task that failed, why; the tasks run one after another."""
     folder = tmp_path_factory.mktemp("two")
-    job = two_processes("run_together", str(folder))
-    _, err = job.communicate(timeout=600)
-    assert job.returncode == 0, err
+    given = [*TRAIN, "--model", three_blocks, "--output", str(folder / "lost")]
+    tasks = [["run_together", str(folder)], ["run_out_of_memory_in_one"], ["command_that_loses_one", *given]]
+    command = [sys.executable, Path(__file__).with_name("team_runs.py"), folder, json.dumps(tasks)]
+    env = os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    subprocess.run(command, env=env, timeout=600, check=True)
     return folder
 
 
 @pytest.fixture(scope="module")
 def found(folder) -> dict[str, dict]:
+    assert not (folder / "run_together.failed").exists(), (folder / "run_together").read_text()
     return json.loads((folder / "found.json").read_text())
 
 
@@ -129,24 +130,16 @@ def test_any_number_of_processes_counts_each_row_once(blocks, size, rows):
     assert all(1 <= len(part) <= (rows or blocks) for share in passes for part, _ in share)
 
 
-TRAIN = ["train", "--strategy", "last_layers", "--corpus", "facts", "--sequence-length", "64", "--batch-size", "2"]
-TRAIN += ["--epochs", "6", "--learning-rate", "1e-3", "--checkpoint-every", "2"]
-
-
 @pytest.mark.skipif(os.name != "posix", reason="needs kill -9")
-def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(tmp_path, capsys, three_blocks):
-    given = [*TRAIN, "--model", three_blocks, "--output", str(tmp_path)]
-    job = two_processes("command_that_loses_one", *given)
-    out, err = job.communicate(timeout=600)
-    assert job.returncode == 1 and "saved in" not in out
-    assert "SIGKILL" in err  # torchrun's report says which, and how
-    assert newest_step(tmp_path / "checkpoints") >= 2
-    capsys.readouterr()
-    assert main([*given, "--resume"]) == 0
+def test_a_process_that_dies_ends_the_job_and_leaves_a_checkpoint(folder, capsys, three_blocks):
+    output = folder / "lost"
+    assert "saved in" not in (folder / "command_that_loses_one").read_text()
+    assert "SIGKILL" in (folder / "command_that_loses_one.failed").read_text()  # torchrun's report says which, and how
+    assert newest_step(output / "checkpoints") >= 2
+    assert main([*TRAIN, "--model", three_blocks, "--output", str(output), "--resume"]) == 0
     assert "saved in" in capsys.readouterr().out
 
 
-def test_a_process_that_runs_out_of_memory_ends_all_with_the_reason():
-    job = two_processes("run_out_of_memory_in_one")
-    _, err = job.communicate(timeout=120)
-    assert job.returncode == 1 and "can't allocate memory" in err
+def test_a_process_that_runs_out_of_memory_ends_all_with_the_reason(folder):
+    assert (folder / "run_out_of_memory_in_one.failed").is_file()
+    assert "can't allocate memory" in (folder / "run_out_of_memory_in_one").read_text()
