@@ -16,6 +16,8 @@ QUIET += ["--disable-component-update", "--disable-sync"]
 WAITING = {"test_distributed.py", "test_demo.py", "test_browser.py", "test_grade.py"}
 CACHE = os.environ.get("TLKIT_CACHE", "")  # before any test names another one
 
+gc.set_threshold(100_000, 20, 50)  # garbage is looked for less often: loading the libraries takes a fifth less
+
 
 @pytest.fixture(autouse=True, scope="module")
 def nothing_is_searched_twice():

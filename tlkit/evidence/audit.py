@@ -16,7 +16,7 @@ from tlkit.files import read_text
 LEVEL = 1 - CONFIDENCE
 Z = float(ndtri(1 - LEVEL / 2))
 POWER = 0.8  # how often a difference should be found
-FEWEST_ITEMS = 30  # for a mean to be near a normal distribution
+FEWEST_ITEMS = 30  # for a mean to be near normal
 ASSUMED = (
     "Items are independent; where they come in groups, all intervals are too narrow.",
     "Each item was right or wrong; means of something finer, such as F1, cannot be judged so.",
@@ -62,7 +62,7 @@ def audit(
         metric: the column that is compared: shares from 0 to 1, the more the better.
         items: how many items each row was tested on, or the column that says it.
         name: the column of the rows' names; default: the first that is not all numbers.
-        percent: the shares are percentages, from 0 to 100; one such as 0.6 is refused, as it may be a share.
+        percent: the shares are percentages, from 0 to 100; 0.6 is refused, as it may be a share.
 
     Source:
         Miller 2024, Adding error bars to evals (arXiv 2411.00640). Dunn 1961, Multiple comparisons among means
@@ -167,7 +167,7 @@ def _scores_of(table: pd.DataFrame, metric: str, items: float | str, name: str |
         refuse((value > 0) & (value <= 1), metric, "0, or above 1 to 100 (is it a share? then without percent)")
         value, rounding = value / 100, rounding / 100
     refuse((value < 0) | (value > 1), metric, "0 to 1, or 0 to 100 with --percent")
-    # A share of n items is a whole number of them, up to the rounding of what was printed or stored.
+    # A share of n items is a whole number of them, up to rounding.
     off = (value - np.round(value * n) / n).abs() > rounding + 1e-7
     refuse(off, metric, "what a whole number of items gives (is their number right?)")
     spread = np.sqrt(value * (1 - value))

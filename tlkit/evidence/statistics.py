@@ -1,7 +1,7 @@
 """Which strategy is ahead: every pair compared with an interval, and ranks only where they are earned.
 
 A bootstrap is the usual tool, but the resampled variance of three seeds is a third too small; Student's t accounts for
-three values. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
+that. `tests/benchmarks/identical_strategies.csv` records how often each method errs.
 """
 
 from itertools import combinations
@@ -19,8 +19,8 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
     """Compare every pair of strategies on the same documents and seeds.
 
     The logarithm of the ratio of two perplexities is the difference of their nats per token, averaged over seeds. Its
-    standard error has two parts, from documents and from seeds. Each is multiplied by its own quantile of Student's t,
-    and the half-width of the interval is the root of the sum of their squares, which covers at least as often as it
+    standard error has two parts, from documents and from seeds. Each is multiplied by its quantile of Student's t,
+    and the half-width of the interval is the root of the sum of squares, which covers at least as often as it
     says. With one seed, fewer than five documents, or a score that is not finite, there is no interval.
 
     Args:
@@ -59,14 +59,13 @@ def compare_pairs(scores: pd.DataFrame) -> pd.DataFrame:
 def rank_intervals(pairs: pd.DataFrame, names: list[str]) -> pd.Series:
     """Rank strategies, 1 the lowest perplexity: "3", "tied 2-4" where pairs are not separated, "" without interval."""
     pairs = pairs[pairs["first"].isin(names) & pairs["second"].isin(names)]
-    compared = len(set(pairs["first"]) | set(pairs["second"]))
-    ranks = {}
-    for name in names:
-        own = pairs[(pairs["first"] == name) | (pairs["second"] == name)]
-        apart = own[own.separated]
-        behind = ((apart["first"] == name) == (apart.difference > 0)).sum()
-        best, last = 1 + behind, compared - (len(apart) - behind)
-        ranks[name] = "" if own.low.isna().all() else str(best) if best == last else f"tied {best}-{last}"
+    compared, apart = set(pairs["first"]) | set(pairs["second"]), pairs[pairs.separated]
+    lower = apart["first"].where(apart.difference < 0, apart["second"]).value_counts()
+    higher = apart["second"].where(apart.difference < 0, apart["first"]).value_counts()
+    ranks = dict.fromkeys(names, "")
+    for name in set(pairs[["first", "second"]][pairs.low.notna()].to_numpy().flat):
+        best, last = 1 + higher.get(name, 0), len(compared) - lower.get(name, 0)
+        ranks[name] = str(best) if best == last else f"tied {best}-{last}"
     return pd.Series(ranks, dtype=object)
 
 
