@@ -92,11 +92,10 @@ def norm(x, g):
 #
 # $$\mathrm{attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_h}} + M\right) V$$
 #
-# The model does this four times side by side, in four [*attention heads*](glossary.md#attention-head), so a token can
-# look for four things at once. In each, $Q$, $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and
-# $\sqrt{d_h}$ keeps the scores from growing with this width. No token may read the one that it has to predict. So $M$,
-# the [causal mask](glossary.md#causal-mask), adds $-\infty$ to the scores of later tokens, whose weights become zero,
-# and 0 to the others. Here are the weights of one head for the first four tokens, still without their positions:
+# The model does this four times side by side, in four [*attention heads*](glossary.md#attention-head). In each, $Q$, $K$
+# and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and $\sqrt{d_h}$ keeps the scores from growing with this
+# width. No token may read the one that it has to predict. So $M$, the [causal mask](glossary.md#causal-mask), adds
+# $-\infty$ to the scores of later tokens, whose weights become zero, and 0 to the others. Here are the weights of one head for the first four tokens, still without their positions:
 
 # %%
 part = model.model.layers[0].self_attn
@@ -170,7 +169,7 @@ def mlp(x, part):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The whole model
 #
-# After the last block comes one more norm. Then the [head](glossary.md#head) (not an attention head) compares each
+# After the last block comes one more norm. Then the [head](glossary.md#head) compares each
 # vector with 4,096 rows, one for each token of the vocabulary. The dot products are the [*logits*](glossary.md#logit),
 # of shape (1, 22, 4096). Here the rows are those of the embedding table: the head is *tied* to it.
 

@@ -69,7 +69,7 @@ def adamw(parameters):
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
-# to 2.9) before you start Python. Batches of varying lengths leave such holes.
+# to 2.9) before you start Python.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -359,8 +359,7 @@ def by_trainer(**memory):
 
 thrifty = by_trainer(
     gradient_checkpointing=True,  # from 5.23: activation_checkpointing
-    per_device_train_batch_size=1,  # rows at once
-    gradient_accumulation_steps=4)  # fmt: skip
+    per_device_train_batch_size=1, gradient_accumulation_steps=4)  # fmt: skip
 difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
