@@ -18,7 +18,6 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import timeit
-import warnings
 from functools import partial
 from tempfile import mkdtemp
 
@@ -34,7 +33,6 @@ import tlkit as tl
 from course.lesson10 import pictures
 
 tl.setup()
-warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 text = tl.pack(tl.load_corpus("rust").train[:20], tokenizer, 64)[:12]  # 12 rows
 

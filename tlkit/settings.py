@@ -87,7 +87,7 @@ def setup(profile: str | None = None) -> Profile:
     from transformers.utils import logging as of_transformers
 
     # Of TRL and peft: names that transformers 5 has replaced, and positions counted where a prompt is learned.
-    warnings.filterwarnings("ignore", message="`(is_)?gradient_checkpointing` is deprecated")
+    warnings.filterwarnings("ignore", message="`(is_)?gradient_checkpointing")
     warnings.filterwarnings("ignore", message="Position ids are not supported")
     of_transformers.set_verbosity_error()
     of_transformers.disable_progress_bar()  # of weights being loaded, a second on disk
