@@ -63,12 +63,6 @@ def factor(step, steps):
     return (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup))) / 2
 
 
-# %%
-shares = pd.Series([factor(step, 40) for step in range(40)])
-axes = shares.plot(style=".-", figsize=(7, 2), xlabel="step", ylabel="share")
-axes.set_title("The rate rises for a tenth of the steps, then falls to zero")
-plt.show()
-
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The loop
 #
@@ -114,7 +108,7 @@ print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The loop runs, but these two losses cannot be compared, because every batch is different text. To compare models,
 # score them on the same passages. Each is read alone, after one end-of-text token, and to save time only its first 128
-# tokens count. (So perplexities differ from lesson 3.) We keep a row for each passage, to resample them later.
+# tokens count. A row for each passage holds its loss and at how many places the likeliest token was the right one.
 
 
 # %%
@@ -126,9 +120,10 @@ def score(model, texts):
         ids = [tokenizer.eos_token_id, *tokenizer(text)["input_ids"]][:129]
         batch = torch.tensor([ids])
         tokens = len(ids) - 1  # the end-of-text token in front is not predicted
-        loss = model(input_ids=batch, labels=batch).loss.item()
-        rows.append((loss * tokens, tokens))
-    return pd.DataFrame(rows, columns=["nats", "tokens"])
+        out = model(input_ids=batch, labels=batch)
+        right = (out.logits[0, :-1].argmax(dim=-1) == batch[0, 1:]).sum().item()
+        rows.append((out.loss.item() * tokens, tokens, right))
+    return pd.DataFrame(rows, columns=["nats", "tokens", "right"])
 
 
 # %%
@@ -148,8 +143,8 @@ def mean_loss(scored):
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
 # To save time, the runs have only eight steps. A tenth of that rounds to one, which has the full rate: no warm-up. The
-# cell below adds a higher rate as long as the highest one wins. (The other border is left to the exercise.) **Which of
-# the first three rates wins, and is the search done then?**
+# cell below adds a higher rate as long as the highest one wins. **Which of the first three rates wins, and is the
+# search done then?**
 
 
 # %%
@@ -189,10 +184,11 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Within one seed all rates see the same batches in the same order, so compare points of one colour. The second-best
 # rate, 3e-4, is worse than 0.001 by 0.11 to 0.14 nats per token. From seed to seed their losses move by only 0.04 and
-# 0.06. With rates closer together the gap may be smaller than that, so always compare rates within one seed.
+# 0.06.
 #
-# Longer runs often prefer a lower rate. So before a run of thousands of steps, search again with runs of a useful
-# length. For models of some billion parameters, people begin the grid near 1e-5.
+# Longer runs often prefer a lower rate, so search again with runs of a useful length. The recorded search that lesson 5
+# reads, twice as long and with warm-up, finds 0.001 again: a perplexity of 77.5, against 86.6 at half the rate and 83.0
+# at twice the rate. For models of some billion parameters, people begin the grid near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When to stop
@@ -225,23 +221,24 @@ def after_each_epoch(step, model):
 few_losses = train(model, repeated, best, after_each_epoch)
 
 # %%
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-left.plot(np.arange(1, len(repeated) + 1) / per_epoch, few_losses, color="0.6")
-right.plot(deciding, "o-")
-left.set(title="The training loss falls", xlabel="epoch", ylabel="nats per token")
-right.set(title="The validation loss rises after epoch 1", xlabel="epoch")
+figure, axes = plt.subplots(figsize=(7.5, 3.4), layout="constrained")
+axes.plot(np.arange(1, len(repeated) + 1) / per_epoch, few_losses, color="0.6")
+axes.plot(deciding, "o-", color="#0072B2")
+axes.annotate("validation text", (4, deciding[4] - 0.5), color="#0072B2")
+axes.annotate("training text", (4, 0.8), color="0.4")
+axes.set(xlabel="epoch", ylabel="loss (nats per token)", ylim=(0, 6))
+axes.set_title("After epoch 1 the validation loss rises while the training loss falls")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss averages 0.3 in the last epoch, and the validation loss rises after the first. (It hardly moves at
-# the end, as the rate is near zero by then.) How much does the choice matter? As all are scored on the same passages,
-# `difference` subtracts the losses passage by passage, and what is hard for both cancels out. Then it resamples the
-# passages, as the bootstrap of lesson 3 does. `continued` shows what a model writes after a prompt.
+# The training loss averages 0.3 in the last epoch, and the validation loss rises after the first. How much does the
+# choice matter? As all are scored on the same passages, `difference` subtracts the losses passage by passage, and what
+# is hard for both cancels out. Then it resamples the passages, as the bootstrap of lesson 3 does.
 
 
 # %%
-def difference(first, second, draws=2000):
-    apart = first.nats.to_numpy() - second.nats.to_numpy()
+def difference(first, second, column="nats", draws=2000):
+    apart = first[column].to_numpy() - second[column].to_numpy()
     tokens = first.tokens.to_numpy()
     drawn = np.random.default_rng(0).integers(len(apart), size=(draws, len(apart)))
     means = apart[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
@@ -277,25 +274,24 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Now use the rate and the rule for stopping on 60 passages, at most three times. At work you leave this to `Trainer`, a
-# loop like yours with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder on disk with
-# the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is
-# called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best checkpoint. As a
-# checkpoint also holds AdamW's two averages, it is three times as large as the model. So we set `save_total_limit=1`,
-# which keeps the best and the newest during the run, and only the best at its end.
+# Now train on 60 passages with this rate, for at most three epochs, and stop by the same rule. At work you leave this
+# to `Trainer`, a loop like yours with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder
+# on disk with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best
+# loss, which is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best
+# checkpoint. A checkpoint also holds AdamW's two averages, so it is three times as large as the model, and
+# `save_total_limit=1` keeps only the best and the newest.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. (A share as `warmup_steps` needs version 5 of transformers.) The deciding passages are packed into
-# blocks, so their loss differs a little. **After which epoch will it stop?**
+# So we set all four. Two small differences remain: the first step of `Trainer` has the rate 0, and it leaves biases and
+# norms out of weight decay. **After which epoch will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
 eight = tl.pack(watched[:8], tokenizer, 128)
 trainer = Trainer(
-    new_model(),
-    TrainingArguments(
+    new_model(), TrainingArguments(
         mkdtemp(), num_train_epochs=3, per_device_train_batch_size=4, seed=0,
-        learning_rate=best, warmup_steps=0.1,  # below 1: a share of all steps
+        learning_rate=best, warmup_steps=0.1,  # a share of all steps (transformers 5)
         lr_scheduler_type="cosine", weight_decay=0.01,
         eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
         save_total_limit=1, eval_on_start=True, logging_first_step=True,
@@ -303,8 +299,7 @@ trainer = Trainer(
     ),
     train_dataset=[{"input_ids": row, "labels": row} for row in many],
     eval_dataset=[{"input_ids": row, "labels": row} for row in eight],
-    processing_class=tokenizer,  # it is saved beside the model
-    callbacks=[EarlyStoppingCallback(1)],
+    callbacks=[EarlyStoppingCallback(1)], processing_class=tokenizer,  # saved, too
 )  # fmt: skip
 trainer.remove_callback(PrinterCallback)  # which would print every record
 trainer.train()
@@ -312,13 +307,22 @@ log = pd.DataFrame(trainer.state.log_history[:-1])  # the last entry sums up the
 log.round(2).groupby("epoch")[["loss", "eval_loss"]].first().astype(object).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It stopped after epoch 2 and went back to epoch 1. That is the middle of a schedule: step 34 of 102, at 86% of the
-# highest rate. In a run planned for one epoch the rate would fall to zero. (With a GPU, leave out `use_cpu=True`. For
-# texts of different lengths see [lesson 11](11_your_data.ipynb).)
+# It stopped after epoch 2 and went back to epoch 1. (With a GPU, leave out `use_cpu=True`. For texts of different
+# lengths see [lesson 11](11_your_data.ipynb).) That is the middle of a schedule: step 34 of 102, at 86% of the highest
+# rate. In a run planned for one epoch the rate falls to zero. **Is that run better, on the twelve judging passages?**
+
+# %%
+planned = new_model()
+train(planned, batches_of(many, seed=0), best)
+change = difference(score(planned, watched[8:]), score(trainer.model, watched[8:]))
+print("planned for one epoch: {:+.1f} to {:+.1f} nats per token".format(*change[1:]))
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# No: the 95% interval of the difference contains zero, but the planned run took half as many steps. So plan for one
+# epoch first.
 #
 # Before you believe a run, compare the loss of its first batch, 4.9, with that of epoch 0, 5.3. Both come from
-# untouched weights and average several passages of the same kind, so a gap of a nat or more would point to an error. In
-# a report that [lesson 16](16_autopsy.ipynb) examines, they differ by about eight.
+# untouched weights and average several passages of the same kind, so a gap of a nat or more would point to an error.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save it, load it, score it once
@@ -339,26 +343,32 @@ for name, texts in [("Rust", rust.test[:20]), ("Python", general.test[:16])]:
     first, last = math.exp(mean_loss(old)), math.exp(mean_loss(new))
     print(f"{name}: perplexity {first:.0f} before, {last:.0f} after")
     print("  loss {:+.2f} ({:+.2f} to {:+.2f}) nats per token".format(*changes[name]))
+    shares = [100 * scored.right.sum() / scored.tokens.sum() for scored in (old, new)]
+    points = 100 * np.array(difference(new, old, "right"))
+    print("  right next tokens: {:.1f}%, then {:.1f}%".format(*shares), end=": ")
+    print("{:+.1f} points ({:+.1f} to {:+.1f})".format(*points))
 
 # %%
 course.claim("Rust test text became easier", changes["Rust"][2] < 0)
 course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The perplexity on Rust is half of what it was. But the model is worse at what it could do before, and neither interval
-# contains zero. A likely reason is that both abilities are stored in the same parameters. The gradient lowers the loss
-# on Rust, and nothing in it protects the older text. This is [*catastrophic
+# The perplexity on Rust is half of what it was. (That it was 133, as in lesson 3, is chance.) But the model is worse at
+# what it could do before, and no interval contains zero. Its likeliest token is right 4 points more often on Rust, and
+# 7 points less often on Python. A likely reason is that both abilities are stored in the same parameters. The gradient
+# lowers the loss on Rust, and nothing in it protects the older text. This is [*catastrophic
 # forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al.). The intervals cover the
-# choice of passages, but not the seed, as this is one run.
+# choice of passages, but not the seed.
 #
 # The test text has now been used. If you changed the rate and scored again, it would have become validation text. But
-# the rate decides how much is forgotten, too. A longer recorded search, which lesson 5 reads, scores Python as lesson 3
-# did: 39 before training, 53 at the best rate, 44 at half of it. But then perplexity on Rust ends 12% higher.
+# the rate decides how much is forgotten, too. The recorded search scores Python as lesson 3 did: 39 before training, 53
+# at the best rate, 44 at half of it. At half the rate, though, Rust perplexity ends 12% higher.
 #
-# What does a perplexity of 67 look like? Both continue test text at four places, picked as only yours begins right.
+# Here both models continue two test passages. We picked places where only the tuned model begins right, so they show
+# the kind of gain, not its size.
 
 # %% tags=["nbval-ignore-output"]
-places = {3: "As of R", 1: "by `Fn(&str) -", 13: "for `&V", 18: "`let name = &"}
+places = {3: "As of R", 13: "for `&V"}
 rows = []
 for number, place in places.items():
     start, text = rust.test[number].split(place, 1)
@@ -367,21 +377,21 @@ for number, place in places.items():
 pd.DataFrame(rows, columns=["test text", "untouched", "tuned", "how it goes on"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The untouched model continues as its pretraining text would: Raymond Hettinger is a Python developer, and `varlena` a
-# type of PostgreSQL. Yours writes the notation of Rust: 60 passages teach it how Rust looks, not what is true of it.
+# The untouched model continues as its pretraining text would: Raymond Hettinger is a Python developer. Yours writes the
+# notation of Rust: 60 passages teach it how Rust looks, not what is true of it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
 # - Search the learning rate on a log grid with validation text, beyond the border if need be. Touch test text once.
-# - Full fine-tuning learns the new text and forgets some of the old, as both share the parameters. Measure both.
+# - Full fine-tuning learns the new text and forgets some of the old. Measure both.
 # - When text is repeated, the validation loss rises while the training loss falls. Keep the best weights, in your own
 #   loop or with `Trainer`, and judge them by paired differences on text that did not choose them.
 #
 # ## Further reading
 #
 # - [Howard and Ruder 2018](https://arxiv.org/abs/1801.06146) made fine-tuning of language models a standard method.
-# - [Google's tuning playbook](https://github.com/google-research/tuning_playbook) on how to search, and how wide.
+# - [Google's tuning playbook](https://github.com/google-research/tuning_playbook) on how to search.
 # - [Luo et al. 2023](https://arxiv.org/abs/2308.08747) measure forgetting in large language models.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
