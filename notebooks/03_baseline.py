@@ -50,11 +50,9 @@ model, report = AutoModelForCausalLM.from_pretrained(
 
 # %%
 def tokens_of(text):
-    """The token that opens a text, then those of the text without any special ones."""
-    start = tokenizer.bos_token_id  # Llama has one; for Qwen take <|endoftext|>
-    if start is None:
-        start = tokenizer.eos_token_id  # as here
-    return [start, *tokenizer.encode(text, add_special_tokens=False)]
+    """The token that opens a text, then those of the text."""
+    start = tokenizer.bos_token or tokenizer.eos_token  # for Qwen take <|endoftext|>
+    return tokenizer.encode(start + text, add_special_tokens=False)
 
 
 passage = rust.validation[0]

@@ -124,7 +124,6 @@ pd.DataFrame(steps, columns=["step", "dropped", "left"])
 # %%
 def ngrams(text, n=4):
     words = text.lower().split()
-    # A text of fewer than n words counts as one n-gram.
     return {tuple(words[at : at + n]) for at in range(max(1, len(words) - n + 1))}
 
 
@@ -154,10 +153,8 @@ for name, draws in {"22 rows": by_row, "two writers": by_writer}.items():
 
 train_at, test_at = by_writer[0]
 test_at = [at for n, at in enumerate(test_at) if not leaking(test_at[:n], [at])]
-# Of the six other writers, two are for validation.
 left, held = next(of_groups.split(train_at, groups=clean.writer[train_at]))
 train_at, validation_at = train_at[left], train_at[held]
-print("training, validation, test:", *map(len, (train_at, validation_at, test_at)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # By writer there are none, because here each person repeats only their own reports. In your data, ask which rows belong
@@ -198,8 +195,7 @@ clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 tokenizer.add_tokens(["<|im_start|>", "<|im_end|>"], special_tokens=True)
-# Padding stays <|endoftext|>, as the end token must be learned and padding must not.
-tokenizer.eos_token = "<|im_end|>"
+tokenizer.eos_token = "<|im_end|>"  # is learned; the padding <|endoftext|> is not
 # In Jinja, {% … %} is a statement, {{ … }} writes text, and - cuts the space before.
 tokenizer.chat_template = """{% for message in messages %}
 {{- '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}
@@ -228,8 +224,7 @@ print(as_text(clean.messages[1]))
 def encode(messages):
     prompt = as_text(messages[:-1], add_generation_prompt=True)
     whole = as_text(messages)
-    # The template ends each message with a line break, which need not be learned.
-    answer = whole[len(prompt) :].removesuffix("\n")
+    answer = whole[len(prompt) :].removesuffix("\n")  # that need not be learned
     read = tokenizer(prompt, add_special_tokens=False).input_ids
     learned = tokenizer(answer, add_special_tokens=False).input_ids
     return {"input_ids": read + learned, "labels": [-100] * len(read) + learned}
