@@ -196,8 +196,8 @@ course.claim("My forward pass gives the library's logits, to 1e-4", same)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A softmax turns the logits at each position into probabilities of the next token. [Greedy
 # decoding](glossary.md#greedy-decoding) *generates* text: append the likeliest token and ask again. Unlike our loop,
-# the library's `generate` keeps the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache), which is
-# half as large with two heads in place of four.
+# the library's `generate` keeps the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache), which
+# is half as large with two heads in place of four.
 
 # %%
 text = ids[:, :9]  # up to "the name of the"
@@ -229,9 +229,9 @@ plt.show()
 # Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, some lower head has to mark
 # which token stands before it. The left head is a candidate: there ` is` gives ` argument` 98% of its weight.
 #
-# To test this explanation, we remove what one head adds, by setting the 48 columns of `o_proj` that read it to zero.
-# Then we measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` is as the next token. We
-# do this with each of the 32 heads. **Which head matters most for the prediction?**
+# To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it to
+# zero, and measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` is as the next token.
+# **Which head matters most for the prediction?**
 
 # %%
 after_first, again = words.index(" argument") + 1, words.index(" second") + 1

@@ -9,7 +9,7 @@
 #
 # **You will be able to**
 #
-# - turn the hidden states of a pretrained model into features of a text, and choose the pooling by cross-validation;
+# - turn the hidden states of a pretrained model into features of a text, chosen by cross-validation;
 # - make a probe into a classifier of transformers, save it, load it and fine-tune it with peft;
 # - test whether one classifier is better than another, and measure what pretraining adds with few or many labels.
 #
@@ -20,14 +20,16 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import joblib
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
 from peft import LoraConfig, get_peft_model
-from scipy.stats import binomtest, t
+from scipy.stats import binomtest
+from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.model_selection import cross_val_predict, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -79,9 +81,6 @@ print(f"always the largest class: {(test.label == train.label.mode()[0]).mean():
 
 
 # %%
-grids = {"bag of words": (1, 10, 100, 1000), "probe": (0.001, 0.01, 0.1, 1)}
-
-
 def searched(name, method, x, grid):
     search = GridSearchCV(method, {"logisticregression__C": grid}, cv=folds)
     search.fit(x, train.label)
@@ -91,13 +90,13 @@ def searched(name, method, x, grid):
 
 counter = TfidfVectorizer(sublinear_tf=True)  # counts on a logarithmic scale
 words = make_pipeline(counter, LogisticRegression(max_iter=1000))
-words = searched("bag of words", words, train.text, grids["bag of words"])
+words = searched("bag of words", words, train.text, (1, 10, 100, 1000))
 
 # %% [markdown]
 # The best $C$ is 100. With 49.6% the bag of words is right three times as often as the floor.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Last token or mean?
+# ## Last token or mean, and after which block?
 #
 # `AutoModel` loads the pretrained model without its head: for each token it returns a hidden state of 192 numbers. A
 # classifier needs one vector for each text, and making one of many is called *pooling*. The usual way for a causal
@@ -109,6 +108,9 @@ words = searched("bag of words", words, train.text, grids["bag of words"])
 # The hidden states have shape (texts, tokens, 192), the attention mask (texts, tokens), and the result (texts, 192).
 # Padding, which the mask marks by a 0, must not count, or the class would depend on how long the *other* texts of the
 # batch are.
+#
+# With `output_hidden_states=True` the model returns the states before the first block and after each one. Only the last
+# have been through the final norm. We apply it to all, as if the model ended there.
 
 
 # %%
@@ -125,46 +127,45 @@ tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 
 
 @torch.no_grad()
-def pooled(model, texts):  # both poolings: one row of 192 numbers for each text
-    last, mean = [], []
+def pooled(model, texts):  # the last token, then the means after 0, 2, 4, … blocks
+    parts = []
     for i in range(0, len(texts), 16):
         batch = tokenizer(list(texts[i : i + 16]), padding=True, return_tensors="pt")
-        hidden = model(**batch).last_hidden_state
-        last.append(last_token(hidden, batch.attention_mask))
-        mean.append(mean_of_tokens(hidden, batch.attention_mask))
-    return torch.cat(last).numpy(), torch.cat(mean).numpy()
+        mask = batch.attention_mask
+        *inner, final = model(**batch, output_hidden_states=True).hidden_states[::2]
+        means = [mean_of_tokens(h, mask) for h in (*map(model.norm, inner), final)]
+        parts.append(torch.stack([last_token(final, mask), *means]))
+    return torch.cat(parts, dim=1).numpy()  # (poolings, texts, 192)
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The weights stay frozen, so the pooled vectors are fixed features, which the same logistic regression can read, now
 # with a $W$ of shape (9, 192). This is called a [linear probe](glossary.md#linear-probe). `StandardScaler` first gives
-# each of the 192 features mean 0 and standard deviation 1, so that the penalty treats them alike. A control shows what
-# pretraining is worth: the mean of random token vectors, without any block.
+# each of the 192 features mean 0 and standard deviation 1, so that the penalty treats them alike.
 #
-# **Predict first.** Which reads the subject better, the last token or the mean?
+# **Predict first.** Which reads the subject better, the last token or the mean? And how many blocks does it need?
 
 # %%
 pretrained = AutoModel.from_pretrained(tl.BUNDLED, dtype=torch.float32).eval()
-torch.manual_seed(0)
-untrained = AutoModel.from_config(pretrained.config).eval()
-untrained.layers = torch.nn.ModuleList()  # no blocks
 texts = np.array([*train.text, *test.text])  # the first n are for training
-features = {}
-features["last token"], features["mean"] = pooled(pretrained, texts)
-features["random vectors"] = pooled(untrained, texts)[1]
+poolings = ("last token", *(f"mean, {blocks} blocks" for blocks in (0, 2, 4, 6, 8)))
+features = dict(zip(poolings, pooled(pretrained, texts), strict=True))
 
 probes = {}
 for name, x in features.items():
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    probes[name] = searched(name, probe, x[:n], grids["probe"])
+    probes[name] = searched(name, probe, x[:n], (0.001, 0.01, 0.1))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The mean reads the subject in 45.7% of the texts and the last token in only 27.4%. Random vectors reach 33.2%, twice
-# the floor, because their mean is still a bag of words, squeezed into 192 numbers. So pretraining helps the probe, but
-# the real bag of words leads without it.
+# After all eight blocks, the mean reads the subject in 45.7% of the texts and the last token in only 27.4%. Two blocks
+# are enough: 47.3%. From there on the depths differ by at most 14 texts of 431, which may be chance. Two blocks cost a
+# quarter of eight, so our probe reads their mean.
+#
+# Token vectors alone (0 blocks) reach 39.0%, because their mean is still a bag of words, squeezed into 192 numbers. Two
+# blocks add eight points. But the real bag of words leads without any pretraining.
 #
 # **Why does the last token fail?** Probably because its state is made to predict the next token, which depends more on
-# the last few words than on the subject. So the probe will read the mean.
+# the last few words than on the subject.
 #
 # Word counts and hidden states may err on different texts. So the next cell averages the probabilities of the bag of
 # words and the probe, which we call *both*. In `cross_val_predict` no model predicts a text that it learned from.
@@ -176,13 +177,14 @@ def hits(probabilities, labels):  # is the class with the largest one the right 
 
 
 classes = words.classes_
+probe, x = probes["mean, 2 blocks"], features["mean, 2 blocks"]
 how = {"cv": folds, "method": "predict_proba"}
-pair = (words, train.text), (probes["mean"], features["mean"][:n])
-both = sum(cross_val_predict(one, x, train.label, **how) for one, x in pair) / 2
+pair = (words, train.text), (probe, x[:n])
+both = sum(cross_val_predict(one, given, train.label, **how) for one, given in pair) / 2
 print(f"both: {hits(both, train.label).mean():.1%}")
 
 # %% [markdown]
-# *Both* is one point above the bag of words, which is only four texts.
+# *Both* is 1.6 points above the bag of words, which is only seven texts.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save, load and fine-tune
@@ -214,21 +216,27 @@ class MeanClassifier(Qwen2ForSequenceClassification):
 # can run code, so load only your own.
 
 # %%
-scaler, logistic = probes["mean"]
-W = logistic.coef_ / scaler.scale_
-bias = logistic.intercept_ - W @ scaler.mean_
 names = classes.tolist()
 head = {"num_labels": len(names), "id2label": dict(enumerate(names))}
-whole = MeanClassifier.from_pretrained(tl.BUNDLED, dtype=torch.float32, **head)
-whole.score.load_state_dict({"weight": torch.tensor(W), "bias": torch.tensor(bias)})
+head |= {"num_hidden_layers": 2, "layer_types": 2 * ["full_attention"]}
 
-whole.save_pretrained("rust-classifier")  # a folder beside this notebook
+
+def as_model(probe):  # a classifier of two blocks
+    scaler, logistic = probe
+    W = logistic.coef_ / scaler.scale_
+    score = {"weight": W, "bias": logistic.intercept_ - W @ scaler.mean_}
+    model = MeanClassifier.from_pretrained(tl.BUNDLED, dtype=torch.float32, **head)
+    model.score.load_state_dict({name: torch.tensor(x) for name, x in score.items()})
+    return model
+
+
+as_model(probe).save_pretrained("rust-classifier")  # a folder beside this notebook
 tokenizer.save_pretrained("rust-classifier")
 _ = joblib.dump(words, "rust-classifier/words.joblib")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Load the model with `MeanClassifier`, because `AutoModelForSequenceClassification` would read the last token. It must
-# give the probe's probabilities, although all test texts are now one batch and have other padding.
+# Whoever loads the folder needs the class `MeanClassifier`, because `AutoModelForSequenceClassification` would read the
+# last token. The model must give the probe's probabilities.
 
 # %%
 kept = MeanClassifier.from_pretrained("rust-classifier").eval()
@@ -241,30 +249,47 @@ def predicted(model, texts):
 
 
 from_folder = predicted(kept, test.text)
-of_probe = probes["mean"].predict_proba(features["mean"][n:])
-np.testing.assert_allclose(from_folder, of_probe, atol=1e-4)
+np.testing.assert_allclose(from_folder, probe.predict_proba(x[n:]), atol=1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Does fine-tuning improve the probe? A head that starts at random can spoil the pretrained features (Kumar et al.,
-# below), but ours is already fitted. LoRA goes into all eight blocks, and with `task_type="SEQ_CLS"` peft trains the
-# head beside the adapters. The rate is a third of LoRA's best in [lesson 5](05_lora.ipynb), 0.01. It was picked among
-# five settings on the test texts, so *fine-tuned* may look too good there. Batches of texts of like length save time.
+# below), but ours is already fitted. LoRA goes into both blocks, and with `task_type="SEQ_CLS"` peft trains the head
+# beside the adapters.
+#
+# Rate and epochs are chosen by the same folds: a probe is fitted to four of them, fine-tuned on them by this function,
+# and scored on the fifth. As that takes minutes, `data/build/record_classifier_rates.py` has recorded it.
+
 
 # %%
-lora = LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, target_modules=".*_proj")
-torch.manual_seed(0)
-model = get_peft_model(MeanClassifier.from_pretrained("rust-classifier"), lora)
-examples = [{**tokenizer(x), "labels": names.index(name)} for x, name in train.values]
-args = TrainingArguments(
-    "rust-classifier-tuned", learning_rate=3e-3, num_train_epochs=1, use_cpu=True,
-    per_device_train_batch_size=16, save_strategy="no", disable_tqdm=True,
-    train_sampling_strategy="group_by_length",
-)  # fmt: skip
-trainer = Trainer(model, args, train_dataset=examples, processing_class=tokenizer)
-trainer.remove_callback(PrinterCallback)
-trainer.train()
-model = model.merge_and_unload().eval()
+def fine_tuned(model, data, rate, epochs):
+    lora = LoraConfig(task_type="SEQ_CLS", r=8, lora_alpha=16, target_modules=".*_proj")
+    torch.manual_seed(0)
+    model = get_peft_model(model, lora)
+    rows = [{**tokenizer(x), "labels": names.index(name)} for x, name in data.values]
+    args = TrainingArguments(
+        "rust-classifier-tuned", learning_rate=rate, num_train_epochs=epochs,
+        per_device_train_batch_size=16, train_sampling_strategy="group_by_length",
+        save_strategy="no", disable_tqdm=True, use_cpu=True,
+    )  # fmt: skip
+    trainer = Trainer(model, args, train_dataset=rows, processing_class=tokenizer)
+    trainer.remove_callback(PrinterCallback)
+    trainer.train()
+    return model.merge_and_unload().eval()
+
+
+recorded = pd.read_csv(tl.DATA / "sweeps/tiny/classify/folds.csv")
+share = recorded.groupby(["epochs", "rate"]).right.sum() / n  # 0 epochs: the probe
+share.map("{:.1%}".format)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# One epoch changes little. Three epochs at 0.003 are best, 11 texts above the probe, which may be chance. Now train so
+# on all 431.
+
+# %%
+epochs, rate = share.drop(0).idxmax()
+model = fine_tuned(as_model(probe), train, rate, epochs)
 model.save_pretrained("rust-classifier-tuned")
+tokenizer.save_pretrained("rust-classifier-tuned")
 tuned = predicted(model, test.text)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -283,15 +308,14 @@ def wilson(answers):
 of_words = words.predict_proba(test.text)
 tested = {"bag of words": of_words, "probe": from_folder, "fine-tuned": tuned}
 tested["both"] = (of_words + from_folder) / 2
-tested["words + fine-tuned"] = (of_words + tuned) / 2
 right = {name: hits(p, test.label) for name, p in tested.items()}
 for name, answers in right.items():
     print(f"{name}: {wilson(answers)}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Overlapping intervals prove nothing here: all methods answered the *same* 200 texts. So look only at the texts
-# that exactly one of two methods gets right. If both were equally good, each of these would be a fair coin toss.
-# `binomtest` computes $p$, the probability that fair coins give a split at least as uneven as ours ([McNemar's exact
+# Overlapping intervals prove nothing here: all methods answered the *same* 200 texts. So look only at the texts that
+# exactly one of two methods gets right. If both were equally good, each of these would be a fair coin toss. `binomtest`
+# computes $p$, the probability that fair coins give a split at least as uneven as ours ([McNemar's exact
 # test](glossary.md#mcnemars-test)). We ask three questions, so we require $p < 0.05/3 \approx 0.017$ ([Bonferroni's
 # correction](glossary.md#bonferroni-correction)).
 
@@ -304,114 +328,111 @@ for one, other in pairs:
     print(f"{one} against {other}: {only_one} to {only_other}, p = {p_value:.2g}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Both* is nine points better than the probe (real) and three better than the bag of words (perhaps chance).
-# Fine-tuning gains four and a half points, which with three questions may be chance, and its rate was picked on these
-# texts. Averaged with the words, it is level with *both*, so we go on with the probe.
+# *Both* is eleven points better than the probe (real), but level with the bag of words. Fine-tuning gains six and a
+# half points, and its $p$ just misses our bound. We go on with *both*, which needs no fine-tuning.
 #
 # One accuracy hides the weak classes. A *confusion matrix* counts for each true class (row) which classes *both* names.
 # The *recall* of a class is the share of its texts that are named correctly. The mean of the nine, the [balanced
-# accuracy](glossary.md#balanced-accuracy), is 54%.
+# accuracy](glossary.md#balanced-accuracy), is 51%.
 
 # %%
 table = pd.crosstab(test.label, classes[tested["both"].argmax(1)])
 table.assign(recall=(np.diag(table) / table.sum(axis=1)).round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# *Both* is poor at *smart pointers* and *unsafe code and macros*. Of the 14 texts on smart pointers it puts nine into
+# *Both* is poor at *smart pointers* and *unsafe code and macros*. Of the 14 texts on smart pointers it puts ten into
 # *ownership and borrowing* or *collections and text*, which overlap with it. So read these texts, then label more or
-# merge classes. But 14 texts are few: 2 right of 14 means 4 to 40%.
+# merge classes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How many labels?
 #
-# The next cell trains with 32 and 256 labelled texts, ten draws of each size, and tests on the others. Each draw
-# chooses $C$ by three folds of its own texts. The bag of words is averaged with the pretrained probe or, as a control,
-# with that of the random vectors. **Predict first.** Does the probe add more with few labels or with many?
+# The next cell trains with 32 to 256 labelled texts, ten draws of each size, and tests on the others. To save time,
+# both methods keep their $C$. **Predict first.** Does the probe add more with few labels or with many?
 
 # %%
 labels = np.array([*train.label, *test.label])
-methods = {"words": (words, texts), "words + probe": (probes["mean"], features["mean"])}
-methods["words + random"] = probes["random vectors"], features["random vectors"]
-scores = {}
-for size in (32, 256):
+methods, scores = {"bag of words": (words, texts), "probe": (probe, x)}, {}
+for size in (32, 64, 128, 256):
     for draw in range(10):
         split = {"train_size": size, "stratify": labels, "random_state": draw}
         chosen, rest = train_test_split(np.arange(len(texts)), **split)
-        given = {}
-        for name, (method, x) in methods.items():
-            grid = grids["bag of words" if name == "words" else "probe"]
-            search = GridSearchCV(method, {"logisticregression__C": grid}, cv=KFold(3))
-            given[name] = search.fit(x[chosen], labels[chosen]).predict_proba(x[rest])
-            mean = (given["words"] + given[name]) / 2  # for "words" this is itself
-            scores[size, draw, name] = 100 * hits(mean, labels[rest]).mean()
-scores = pd.Series(scores).unstack().rename_axis(["labels", "draw"])
-scores.groupby("labels").mean().round(1)
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# Compare *words + probe* with the others draw by draw, because all learned from the same texts. The interval is the
-# mean difference ± 3.1 standard errors, from [Student's $t$](https://en.wikipedia.org/wiki/Student%27s_t-distribution),
-# because we have only ten draws and ask four questions. The draws share their 631 passages, so for other passages the
-# interval is wider.
+        p = {}
+        for name, (method, given) in methods.items():
+            fitted = clone(method).fit(given[chosen], labels[chosen])
+            p[name] = fitted.predict_proba(given[rest])
+        p["both"] = (p["bag of words"] + p["probe"]) / 2
+        for name in p:
+            scores[size, draw, name] = 100 * hits(p[name], labels[rest]).mean()
+scores = pd.Series(scores).unstack()
+curve = scores.groupby(level=0).mean()
+lead = (scores.both - scores["bag of words"]).groupby(level=0)  # of both, in points
+curve.assign(smallest_lead=lead.min(), largest_lead=lead.max()).round(1)
 
 # %%
-lead = scores[["words", "words + random"]].rsub(scores["words + probe"], axis=0)
-draws = lead.groupby("labels")
-mean, half = draws.mean(), t.ppf(1 - 0.05 / 4 / 2, 9) * draws.sem()
-course.claim("The pretrained probe adds to the words", (mean > half).all(axis=None))
-mean.plot.bar(yerr=half, rot=0, ylabel="points", title="Words + probe lead both")
-pd.concat({"lead": mean, "from": mean - half, "to": mean + half}, axis=1).round(1)
+axes = curve.plot(marker="o", legend=False, xlim=(16, 340), ylabel="right (%)")
+for name, y in curve.loc[256].items():
+    axes.text(262, y, name, va="center")
+axes.set(title="With both, half the labels do almost as well", xlabel="labelled texts")
+plt.show()
+course.claim("Both lead the bag of words at each size", lead.mean().min() > 0)
+
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The probe adds 6.1 points to the bag of words with 32 labels and 3.0 with 256. Random vectors add nothing, so
-# averaging alone is not the reason. Over them, pretraining is worth 6.7 points with 32 labels and 5.4 with 256.
+# With 32 labels the probe alone is best. With 32, 64 or 128, *both* comes within about two points of the bag of words
+# with twice as many. So pretraining is worth nearly as much as labelling as many texts again.
+#
+# With 256 labels the probe adds 3.5 points, and at least 0.8 in each draw. But as the draws share their 631 passages,
+# it may add nothing on others, as with 431 labels in our test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide the sure ones
 #
-# With 58% right, *both* cannot decide every text alone. But it can decide a text if its largest probability reaches a
+# With 56% right, *both* cannot decide every text alone. But it can decide a text if its largest probability reaches a
 # *threshold*, and hand the others to a person. If the team that gets a wrong text simply passes it on, we can accept
 # about one wrong text in three. So we choose the lowest of six thresholds at which at least 65% of the decided texts
 # are right in cross-validation. **Predict first.** How many will it decide?
 
 # %%
 good = hits(both, train.label)
-for threshold in (0, 0.3, 0.4, 0.5, 0.6, 0.7):
+for threshold in (0, 0.3, 0.4, 0.45, 0.5, 0.6):
     sure = both.max(1) >= threshold
     print(f"from {threshold}: decides {sure.mean():.0%}, right {good[sure].mean():.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# From 0.4 on it decides 43%. Now for the test.
+# From 0.45 on it decides 33%.
 
 # %%
-sure = tested["both"].max(1) >= 0.4
+sure = tested["both"].max(1) >= 0.45
 print(f"decides {sure.mean():.1%}, right {wilson(right['both'][sure])}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It decides 54.5%, and 73% of these are right. Both shares are higher than in cross-validation, as
-# all scores of this test are, so do not expect them again. A larger model or an [encoder](glossary.md#encoder) such as
+# Both shares are higher than in cross-validation, where the models learned from 345 texts. This test may also be easy,
+# so expect less. A larger model or an [encoder](glossary.md#encoder) such as
 # [ModernBERT](https://arxiv.org/abs/2412.13663) may do better.
 #
-# Now build the desk from the folder. It uses the probe, with which the threshold was chosen; for the fine-tuned model
-# or another kind of text, choose a new one.
+# Now build the desk from the folder, and show it five test texts. For another model or kind of text, choose a new
+# threshold.
 
 # %%
 words = joblib.load("rust-classifier/words.joblib")
 
 
 def desk(text):
+    text = " ".join(text.split()[:40])  # as in training
     mean = (words.predict_proba([text])[0] + predicted(kept, [text])[0]) / 2
-    return kept.config.id2label[mean.argmax()] if mean.max() >= 0.4 else "for a person"
+    return kept.config.id2label[mean.argmax()] if mean.max() >= 0.45 else "for a person"
 
 
-[desk(text) for text in ("How do I run only one test with cargo?", "Is it raining?")]
+test.head().assign(desk=[desk(text) for text in test.text.head()])
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - A classifier is a pretrained body, a pooling and a small new head. Choose the pooling first, by cross-validation:
-#   it was worth 18 points here.
-# - Begin with a bag of words, which costs seconds. Averaged with it, the pretrained probe added six points with 32
-#   labels and three with 256; random vectors added nothing.
+# - A classifier is a pretrained body, a pooling and a small new head. Choose block and pooling first, by
+#   cross-validation: the mean was worth 18 points here, and two blocks of eight were enough.
+# - Begin with a bag of words, which costs seconds. Averaged with it, the pretrained probe was worth nearly as much as
+#   twice the labels, as long as there were few.
 # - Compare two methods by the texts that only one of them gets right, and choose every setting without the test texts.
 #
 # ## Further reading
@@ -447,7 +468,7 @@ course.quiz("quiz13")
 # text is decided if its own is at least as high. Return the lowest at which at least the share `wanted` of the decided
 # texts is right, even if a higher one misses it.
 #
-# After the lesson's cells, `lowest_threshold(both.max(1), good, 0.65)` finds 0.389, which decides 46%.
+# After the lesson's cells, `lowest_threshold(both.max(1), good, 0.65)` finds 0.407, which decides 44%.
 
 
 # %%

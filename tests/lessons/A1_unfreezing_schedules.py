@@ -8,6 +8,7 @@ assert (changes.idxmin() == "norm").all()
 
 assert recorded.learning_rate[names].tolist() == points.validation_perplexity.unstack(0)[names].idxmin().tolist()
 assert recorded.general[names].round().tolist() == [64, 57, 58, 53] and round(recorded.general_before["full"]) == 36
+file = tl.DATA / "comparisons/tiny/all/comparison.csv"
 assert "# - test_documents: 40\n" in file.read_text() and "# - against: full\n" in file.read_text()
 assert 4 <= recorded.difference["gradual_unfreezing"] < 4.5
 low, high = recorded.difference_low, recorded.difference_high
