@@ -25,6 +25,8 @@ from functools import partial
 from tempfile import mkdtemp
 
 import bitsandbytes.functional as bnb
+import matplotlib.pyplot as plt
+import pandas as pd
 import torch
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
 from torch import nn
@@ -37,9 +39,10 @@ from course.lesson06.pictures import four_bit_layer
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 rust = tl.load_corpus("rust").limited(60, 40)
-train_rows = tl.pack(rust.train, tokenizer, 128)[:64]  # those of lesson 5
-held_out = tl.pack(rust.validation, tokenizer, 128)[:20]
-load = partial(AutoModelForCausalLM.from_pretrained, dtype=torch.float32)
+device, number = "cpu", torch.float32  # on a recent GPU: "cuda", torch.bfloat16
+train_rows = tl.pack(rust.train, tokenizer, 128)[:64].to(device)  # those of lesson 5
+held_out = tl.pack(rust.validation, tokenizer, 128)[:20].to(device)
+load = partial(AutoModelForCausalLM.from_pretrained, dtype=number, device_map=device)
 new_model = partial(load, tl.BUNDLED)
 base = new_model()
 
@@ -75,12 +78,12 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # spoils the scale of only 63 others.
 #
 # **Which sixteen levels?** Trained weights are roughly normally distributed. So NF4 takes *quantiles* of the normal
-# distribution, the numbers that cut it into parts of equal probability. They lie close together near zero, where most
-# weights are, and far apart at the ends. Seven are negative, eight positive, and one is zero, so that zero stays zero.
+# distribution, the numbers that cut it into parts of equal probability. They lie close together near zero and far apart
+# at the ends. Seven are negative, eight positive, and one is zero, so that zero stays zero.
 #
-# The quantile of probability 1 is infinite, so NF4 stops half a part before it: 1/32 with a part for each of 16 levels,
-# 1/30 with one for each gap between them; `end` uses the mean. Both sides begin at zero (probability 0.5), so `[:-1]`
-# drops the zero, and we add it once.
+# The quantile of probability 1 is infinite, so NF4 stops a little before it, at the mean of $1 - 1/32$ and $1 - 1/30$
+# (half of one of 16 or 15 parts). Both sides begin at zero (probability 0.5), so `[:-1]` drops the zero, and we
+# add it once.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2
@@ -88,11 +91,11 @@ positive = torch.special.ndtri(torch.linspace(end, 0.5, 9)[:-1])  # normal quant
 negative = -torch.special.ndtri(torch.linspace(end, 0.5, 8)[:-1])
 nf4 = torch.cat([negative, torch.zeros(1), positive]).sort().values
 nf4 = nf4 / nf4.max()
-print([round(float(level), 2) for level in nf4])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # `bucketize` says between which two borders a number lies. With borders half-way between levels, the result is the
-# code of the nearest level.
+# code of the nearest level. The chart compares the levels with those of *int4*, an ordinary integer of 4 bits: evenly
+# spaced from -8 to 7, divided by 8. **Which fit the weights better?**
 
 
 # %%
@@ -104,12 +107,22 @@ def encode(numbers, levels, size):
     return torch.bucketize(groups / scales, borders), scales
 
 
-weight = base.model.layers[0].self_attn.q_proj.weight.data
+weight = base.model.layers[0].self_attn.q_proj.weight.data.cpu().float()
 codes, scales = encode(weight, nf4, 64)
-print("weights:", [round(float(number), 2) for number in weight[0, :5]])
-print("codes:", codes[0, :5].tolist(), f"scale: {float(scales[0]):.2f}")
+int4 = torch.arange(-8, 8) / 8
+
+_, axes = plt.subplots(figsize=(8, 2.8))
+axes.hist((weight.view(-1, 64) / scales).flatten(), bins=81, color="lightgray")
+for name, levels, height in (("NF4", nf4, -90), ("int4", int4, -230)):
+    axes.plot(levels, [height] * 16, "|", markersize=11, markeredgewidth=2)
+    axes.text(-1.08, height, name, va="center", ha="right")
+axes.set(xlim=(-1.3, 1.1), yticks=[0, 500], xlabel="weight / scale", ylabel="weights")
+axes.set_title("NF4's levels are close together where most weights are")
+plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# The peaks at -1 and 1 are the largest weight of each group.
+#
 # **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit. QLoRA reduces this by [double
 # quantisation](glossary.md#double-quantisation): it quantises the scales as well. All are positive and similar, so
 # their mean is subtracted first. The rest is cut into groups of 256 scales, and each scale is rounded to one of 256
@@ -146,9 +159,9 @@ course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# Now your functions quantise every linear layer in the blocks. A second model uses the levels of *int4*, an ordinary
-# integer of 4 bits: evenly spaced from -8 to 7, divided by 8 (a group's largest weight, if positive, is cut to 7/8). A
-# third uses NF4 with a single scale for each matrix (size `None`). A fourth is rounded to int4, then to NF4.
+# Now your functions quantise every linear layer in the blocks. A second model uses int4 (which cuts a group's largest
+# weight, if positive, to 7/8). A third uses NF4 with a single scale for each matrix (size `None`). A fourth is rounded to
+# int4, then to NF4.
 #
 # **Which matters more, the levels or the number of weights that share a scale?**
 
@@ -171,12 +184,12 @@ def matrices(model):
 
 def quantise(model, levels, size):
     for weight in matrices(model):
-        codes, scales = encode(weight.data, levels, size or weight.numel())
-        weight.data = (levels[codes] * scales).reshape(weight.shape)
+        here = levels.to(weight)  # its device and dtype
+        codes, scales = encode(weight.data, here, size or weight.numel())
+        weight.data = (here[codes] * scales).reshape(weight.shape)
     return model
 
 
-int4 = torch.arange(-8, 8) / 8
 before = nats(base, held_out)
 models = {
     "NF4": quantise(new_model(), nf4, 64),
@@ -195,46 +208,30 @@ for name, model in models.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The groups matter more: the largest weight of a matrix sets its single scale, so most weights fall on the few levels
-# near zero. With groups of 64, 20 rows cannot show the cost (± is two standard errors), nor, compared row by row on the
-# right, a difference between int4 and NF4. In larger models the QLoRA paper finds one: mean perplexities of 34 and 27.
+# near zero. With groups of 64, 20 rows cannot show the cost (± is two standard errors). Nor do they separate int4 from
+# NF4 (right column). In larger models the QLoRA paper does: mean perplexities of 34 and 27.
 #
 # Rounding twice costs nearly as much as a single scale. The roundings are nearly independent, so their squared errors
 # add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can.
-#
-# One rounding changes the weights by 9%, bf16 by only 0.2%. **How can 9% cost so little?**
 
-# %%
-sample = held_out[:8]
-with torch.no_grad():
-    logits = [m(input_ids=sample).logits[:, :-1] for m in (base, models["NF4"])]
-right = sample[:, 1:, None]  # the token that really comes next
-chances = [given.log_softmax(-1).gather(-1, right) for given in logits]
-moves = chances[1] - chances[0]
-print(f"log-probability of the right token moves by {moves.abs().mean():.2f}:", end=" ")
-print(f"down at {(moves < 0).float().mean():.0%}, on average by {moves.mean():+.2f}")
-
-# %% [markdown] slideshow={"slide_type": "subslide"}
-# The errors have no common direction: the right token gets less probable at about half of the positions and more at the
-# others, so nine tenths of the moves cancel in the loss.
-#
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## A QLoRA run
 #
 # `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them. `prepare_model_for_kbit_training`
 # freezes everything, converts what is not packed to fp32, and by default turns on activation checkpointing.
-# `LoraConfig` describes the adapters, `get_peft_model` adds them.
 #
-# Here everything stays on the CPU. For your own model on a recent GPU, load with `device_map="cuda"` and
-# `dtype=torch.bfloat16`, set `bnb_4bit_compute_dtype` to bfloat16 too, and pass `batch.to("cuda")`. Leave out
-# `use_gradient_checkpointing=False`, and lower the rate: the 1e-2 below suits this tiny model; begin near 1e-4.
+# For your own model on a recent GPU, change the line of `device` and `number` at the
+# top, leave out `use_gradient_checkpointing=False`, and lower the rate. The 1e-2 below suits this tiny model: begin near
+# 3e-3 with SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
 
 # %%
 four_bits = BitsAndBytesConfig(
     load_in_4bit=True,
     bnb_4bit_quant_type="nf4",
     bnb_4bit_use_double_quant=True,
-    bnb_4bit_compute_dtype=torch.float32,
+    bnb_4bit_compute_dtype=number,
 )
-load_packed = partial(new_model, quantization_config=four_bits, device_map="cpu")
+load_packed = partial(new_model, quantization_config=four_bits)
 model = prepare_model_for_kbit_training(load_packed(), use_gradient_checkpointing=False)
 config = LoraConfig(
     r=8, lora_alpha=16, target_modules="all-linear", task_type="CAUSAL_LM"
@@ -273,8 +270,21 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 # hours and 21 GB [on an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
 #
 # One run proves little: with another $A$, lesson 5 ended at 84. Over three seeds and 40 documents QLoRA ends 1% higher
-# here, which may be chance, and 7% on SmolLM2 ([lesson 8](08_peft_family.ipynb)); we did not test why.
-#
+# here, which may be chance ([lesson 8](08_peft_family.ipynb)). **And on SmolLM2-135M?** The
+# search of lesson 5 has one run for each rate:
+
+# %%
+search = pd.read_csv(tl.DATA / "sweeps/smollm2-135m-instruct/rates.csv", comment="#")
+search = search.query("strategy in ('lora', 'qlora') and learning_rate < 0.005")
+search = search.pivot_table("validation_perplexity", "learning_rate", "strategy")
+search.assign(percent=100 * (search.qlora / search.lora - 1)).round(1)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# At 1e-6 next to nothing is learned, so rounding alone costs SmolLM2 27%, although NF4 changes roughly normal weights by
+# 9% in any model. Training repairs most of it, and 7.5% are left at the best rate. (This SmolLM2 was rounded to 4 bits
+# before; the original may lose less.) So measure your own model before you train.
+
+# %% [markdown] slideshow={"slide_type": "slide"}
 # ## Merging the adapter
 #
 # Often you want base model and adapter, 0.9 MB here, merged into one model, $W + \frac{\alpha}{r} BA$, that needs no
@@ -284,6 +294,7 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 warnings.filterwarnings("ignore", "Merge lora module")  # we measure what it warns of
 folder = mkdtemp()
 qlora.save_pretrained(folder)  # the adapter
+sample = held_out[:8]
 beside = qlora(input_ids=sample).logits.argmax(-1)  # base and adapter side by side
 merged = {"unpacked": load_packed().dequantize(), "original": new_model()}
 for name, whole in merged.items():
@@ -306,14 +317,14 @@ merged["unpacked"].to(torch.bfloat16).save_pretrained(f"{folder}/merged")
 tokenizer.save_pretrained(f"{folder}/merged")
 ready = load(f"{folder}/merged")
 print(f"perplexity from the file: {nats(ready, held_out).mean().exp():.1f}")
-start = tokenizer("An iterator", return_tensors="pt")
+start = tokenizer("An iterator", return_tensors="pt").to(device)
 for model in (base, ready):
     written = model.generate(**start, max_new_tokens=16, repetition_penalty=1.5)
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The file is as good as the model that you trained. The two texts (the base's first; the penalty makes repeats less
-# probable) only show that it writes without peft. If the file's 8.1 MB are too much, keep packed base and adapter.
+# The file is as good as the model that you trained. The two texts (the base's first) only
+# show that it writes without peft.
 #
 # ## How much it saves, and when it is worth it
 #
@@ -328,7 +339,7 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
     print(f"{preset}: {gb:.1f} GB in 16 bits, QLoRA {left:.1f} GB ({left / gb:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If everything were packed, 4.127/16 = 26% would be left. But embedding and head, only 4% of the 7B model and more than
+# Embedding and head, only 4% of the 7B model and more than
 # a quarter of the small one, take 32 bits here. To keep them in 16 (29% and 46% left), do not call
 # `prepare_model_for_kbit_training`: `get_peft_model` freezes the base anyway. For checkpointing, call
 # `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`.
@@ -344,7 +355,7 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 #
 # - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
 #   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
-# - Small groups keep the error low. It has no common direction, so most of it cancels in the loss.
+# - Small groups keep the error near 9%. Its cost depends on the model (here 1.5%, on SmolLM2 27%), so measure yours.
 # - Four bits pay where frozen weights fill the memory, and cost time. Merge the adapter into the unpacked weights.
 #
 # ## Further reading
