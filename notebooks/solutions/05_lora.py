@@ -5,21 +5,23 @@
 import course
 
 # %% [markdown]
-# Merge your own layers. `layer` is a `LoRALinear` as above, and its `base` may have a bias or none. Return an `nn.Linear`
-# that gives the same outputs, and leave `layer` as it is, so that its training could go on.
+# Adapt only chosen layers. Freeze `model`, replace each `nn.Linear` anywhere in it whose own name is in `names`, such as
+# `{"q_proj", "v_proj"}`, by `wrap(layer)`, and return the model. In your code, `wrap` would be `LoRALinear`.
 
 # %%
-from copy import deepcopy
+from torch import nn
 
 
-def merge(layer):
-    """An ordinary linear layer that computes what a LoRA layer does."""
-
+def adapt(model, names, wrap):
+    """Freeze a model, and wrap its linear layers of the given names."""
     ### BEGIN SOLUTION
-    merged = deepcopy(layer.base)
-    merged.weight.data += layer.scaling * (layer.B @ layer.A).detach()
-    return merged
+    model.requires_grad_(False)
+    for parent in list(model.modules()):
+        for name, child in list(parent.named_children()):
+            if name in names and isinstance(child, nn.Linear):
+                setattr(parent, name, wrap(child))
+    return model
     ### END SOLUTION
 
 
-course.check("ex05_1", merge)
+course.check("ex05_1", adapt)

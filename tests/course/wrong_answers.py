@@ -183,8 +183,8 @@ WRONG = {
         (bits, "2 numbers are asked for"),
     ],
     "ex05_1": [
-        (lambda layer: layer.base.weight, "an nn.Linear is asked for"),
-        (lambda layer: layer.base.weight + layer.A @ layer.B, "your function stopped with RuntimeError"),
+        (lambda model, names, wrap: names, "the model is asked for"),
+        (lambda model, names, wrap: wrap(model), "your function stopped with AttributeError"),
     ],
     "ex06_1": [
         (lambda x, *layer: x, "the result has the shape"),

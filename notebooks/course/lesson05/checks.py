@@ -1,72 +1,65 @@
-"""LoRA: a layer is merged, and the quiz on how its matrices start."""
+"""LoRA: chosen layers of a model are adapted, and the quiz on how the matrices start."""
 
 from copy import deepcopy
+from functools import partial
 
 import torch
 from torch import nn
 
-from course.exercises import Quiz, Wrong, called, compare, exercise, kind
-from course.small import close_tensors, tensor
+from course.exercises import Quiz, Wrong, function_exercise, kind
 
 
-def _layers():
-    """LoRA layers like the lesson's, after training."""
-    with torch.random.fork_rng(devices=[]):  # the reader's random numbers stay
-        torch.manual_seed(0)
-        for story, outputs, inputs, bias in (("without a bias", 6, 6, False), ("with a bias", 4, 6, True)):
-            layer = nn.Module()
-            layer.base, layer.scaling = nn.Linear(inputs, outputs, bias=bias), 1.5
-            layer.A, layer.B = nn.Parameter(torch.randn(2, inputs)), nn.Parameter(torch.randn(outputs, 2))
-            yield f"for a layer {story}, ", layer
+class Adapted(nn.Module):
+    """Stands for a `LoRALinear`."""
+
+    def __init__(self, base):
+        super().__init__()
+        self.base, self.A = base, nn.Parameter(base.weight.new_zeros(2, base.in_features))
 
 
-def _merged(weight=lambda base, change, scaling: base + scaling * change, bias=True, copied=True):
-    """The merged layer, or what a mistake makes of it."""
-
-    def merge(layer):
-        made = deepcopy(layer.base) if copied else layer.base
-        made.weight.data = weight(made.weight, layer.B @ layer.A, layer.scaling).detach()
-        made.bias = made.bias if bias else None
-        return made
-
-    return merge
+def _model():
+    """Two blocks, and what is around them. Two names end alike, and `tokens` is no linear layer."""
+    with torch.device("meta"):  # draws nothing, so the reader's random numbers stay
+        blocks = [nn.ModuleDict({name: nn.Linear(3, 3) for name in ("v_proj", "kv_proj", "up")}) for _ in range(2)]
+        return nn.ModuleDict({"tokens": nn.Embedding(5, 3), "layers": nn.ModuleList(blocks), "head": nn.Linear(3, 5)})
 
 
-_BIAS = "the weights are right, but the bias is not that of `base`."
-_CHANGED = "the result is right, but `layer` has changed. Merge into a copy of its `base`."
-_WEIGHTS = {
-    "B @ A is added without the factor `scaling`.": _merged(lambda base, change, scaling: base + change),
-    "the transpose of B @ A is added.": _merged(
-        lambda base, change, scaling: base + scaling * change.T.reshape_as(base)
-    ),
-    "these are the weights of `base`; the adapter is missing.": _merged(lambda base, *_: base),
-    "this is the change alone; the weights of `base` are missing.": _merged(
-        lambda base, change, scaling: scaling * change
-    ),
-}
+def _adapt(model, names, wrap, fits=lambda names, name: name in names, first=True, last=False, deep=True):
+    """The exercise's answer; its options make the mistakes."""
+    model = deepcopy(model).requires_grad_(not first)
+    for parent in list(model.modules() if deep else [model]):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear) and fits(names, name):
+                setattr(parent, name, wrap(child))
+    return model.requires_grad_(False) if last else model
 
 
-@exercise(
+def _trained(given, *_):
+    """The names of a model's parameters, and which are trained."""
+    if not isinstance(given, nn.Module):
+        raise Wrong(f"the model is asked for, and this is {kind(given)}.")
+    return {name: parameter.requires_grad for name, parameter in given.named_parameters()}
+
+
+adapt = function_exercise(
     "ex05_1",
-    "a square layer without a bias and another one with a bias",
-    "The formula of the lesson merges the weights. The layer has A, B and `scaling`, which is alpha / r.",
-    "`deepcopy(layer.base)` is an `nn.Linear` with the right shape, dtype, device and bias. Only its weights change.",
-    "Add `layer.scaling * (layer.B @ layer.A).detach()` to `weight.data` of the copy, and return the copy.",
-    mistakes=_WEIGHTS | {_BIAS: _merged(bias=False), _CHANGED: _merged(copied=False)},
+    "which layers of a small model are wrapped, for two sets of names, and which parameters are trained",
+    "The lesson's `inject` has all parts. Freeze first, and then walk over `list(model.modules())`.",
+    "For each `name, child` in `list(parent.named_children())`: is `name in names`, and `child` an `nn.Linear`?",
+    right=_adapt,
+    cases=[(f"for {' and '.join(names)}", _model(), {*names}, Adapted) for names in (["v_proj", "tokens"], ["head"])],
+    mistakes={
+        "every linear layer is wrapped, whatever its name.": partial(_adapt, fits=lambda *_: True),
+        "`kv_proj` is wrapped, too. Its name only ends like `v_proj`.": partial(
+            _adapt, fits=lambda names, name: name.endswith(tuple(names))
+        ),
+        "layers within blocks are not wrapped. Walk over `model.modules()`.": partial(_adapt, deep=False),
+        "the model is not frozen.": partial(_adapt, first=False),
+        "the adapters are frozen, too. Freeze before you wrap.": partial(_adapt, last=True),
+    },
+    read=_trained,
+    alike=lambda given, model: given == _trained(model),
 )
-def merge(answer):
-    for story, layer in list(_layers()):
-        handed = deepcopy(layer)
-        given, right = called(answer, handed), _merged()(layer)
-        if not isinstance(given, nn.Linear):
-            raise Wrong(f"{story}an nn.Linear is asked for, and this is {kind(given)}.")
-        wrong = ((why, mistake(layer).weight) for why, mistake in _WEIGHTS.items())
-        compare(tensor(given.weight, right.weight), right.weight, wrong, close_tensors, story)
-        biases = [torch.zeros(len(one.weight)) if one.bias is None else one.bias for one in (given, right)]
-        if not close_tensors(tensor(*biases), biases[1]):
-            raise Wrong(story + _BIAS)
-        if not all(torch.equal(*pair) for pair in zip(handed.parameters(), layer.parameters(), strict=True)):
-            raise Wrong(story + _CHANGED)
 
 
 QUIZ = Quiz(
