@@ -18,7 +18,6 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import copy
-import warnings
 
 import datasets
 import matplotlib.pyplot as plt
@@ -38,7 +37,6 @@ import tlkit as tl
 
 tl.setup()
 datasets.disable_progress_bars()
-warnings.filterwarnings("ignore", "`gradient_checkpointing", FutureWarning)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit

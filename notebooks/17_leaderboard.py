@@ -101,8 +101,7 @@ def intervals(scores, n, count):
     factor = stats.norm.ppf(1 - 0.05 / count / 2)
     reach = factor * np.hypot(e[one], e[other])
     d = p[one] - p[other]
-    # two names for each row, so that pairs.loc[one, other] works
-    index = pd.MultiIndex.from_arrays([names[one], names[other]])
+    index = pd.MultiIndex.from_arrays([names[one], names[other]])  # two names a row
     pairs = pd.DataFrame({"difference": d, "low": d - reach, "high": d + reach}, index)
     apart = (pairs.low > 0) | (pairs.high < 0)
     return (100 * pairs).rename_axis(["one", "other"]).assign(separated=apart)
@@ -258,8 +257,7 @@ front["stays"] = on_front(drawn).mean(axis=0)  # share of the draws
 front[front.published].drop(columns="published").round(2)
 
 # %%
-# two cheap rows of the front, with 1.2% and 32.1%, would lie below the chart
-shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]
+shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]  # without two cheap rows
 figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
 dots = axes.scatter(shown.peak_GB, shown.accuracy, c=shown.stays, cmap="viridis_r")
 figure.colorbar(dots, label="share of draws on the front")
