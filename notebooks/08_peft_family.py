@@ -214,7 +214,7 @@ course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", sam
 # %% tags=["nbval-ignore-output"]
 @torch.no_grad()
 def audit(adapted, tokens):
-    """Numbers of layers and of trained parameters, and the largest change of a logit."""
+    """Adapted layers, trained parameters, and the largest change of a logit."""
     layers = len(getattr(adapted, "targeted_module_names", ()))  # a prefix has none
     trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
     logits = adapted(input_ids=tokens).logits
