@@ -432,7 +432,7 @@ print(report)
 #
 # Copy this notebook and go through it with your own question and at least 200 documents from two dozen sources. Make a
 # first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a model from the Hub.
-# A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 1e-4, 3e-4 and 1e-3 with `full` at a tenth of that,
+# A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 3e-4, 1e-3 and 3e-3 with `full` at a tenth of that,
 # and call `lora` the cheaper. Time one run first, because the search and the final runs train twelve models. For the
 # final runs choose *Restart Kernel and Run All Cells*, because old cells leave traces. Then check:
 #
