@@ -15,6 +15,7 @@ LESSON = Path(__file__).resolve().parents[2] / "notebooks" / "18_scaling_out.py"
 LOSSES = [5.0811, 4.6178, 4.7856]  # of one process, as the lesson shows them
 # accelerate offers FSDP where it sees several GPUs, so it is told that these processors are some.
 DISGUISED = """
+import gc; gc.disable()  # as in conftest.py
 import accelerate, runpy
 from accelerate.state import DistributedType, PartialState
 PartialState._prepare_backend = lambda *_: ("gloo", DistributedType.MULTI_GPU)
