@@ -234,8 +234,8 @@ for question, desk in zip(mine, named, strict=True):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Write your own questions into `mine` and run the cell again. In our run three of the seven Python questions with code
-# but without the word went to Rust. So the word helps, but the model uses more, as it recognised `import os`. The one
-# about the borrow checker went to `other`, so try some that do not resemble your examples.
+# but without the word went to Rust. The one about the borrow checker went to `other`, so try some that do not resemble
+# your examples.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is that good?
@@ -269,11 +269,11 @@ print("this split:", table.loc[0].to_dict() | {"model": int(right.sum())})
 print("mean of ten random splits:", table.mean().round(1).to_dict())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Counting wins here, and on average over ten random splits. The model, trained anew on each of them, averages 65 (61 to
-# 69), no more than the `if`s, so our split flatters it. A job with such plain signs hardly needs pretraining ([lesson
-# 13](13_classification.ipynb)). If yours is to name one of a few classes, try counting first. But the twenty lines do
-# not know that there are three desks. With other answers they teach a model to *write* ([lesson
-# 12](12_a_real_task.ipynb)), which counting cannot do.
+# Counting wins here, and on average over ten random splits. We also trained the model on each of the ten (recorded, not
+# run here): it got 61 to 69 right, 65 on average. That is no more than the `if`s, so our split flatters it. A job with
+# such plain signs hardly needs pretraining ([lesson 13](13_classification.ipynb)). If yours is to name one of a few
+# classes, try counting first. But the twenty lines do not know that there are three desks. With other answers they
+# teach a model to *write* ([lesson 12](12_a_real_task.ipynb)), which counting cannot do.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
@@ -363,10 +363,12 @@ plt.show()
 print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall, so you have to know which to expect. Both begin above 8 nats: one model's weights are random, and
-# the other has never seen a desk named here. After five steps the good model's loss is below 1, and the broken one's
-# still 7.4. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its
-# loss stays high. [Lesson 16](16_autopsy.ipynb) has a published case.
+# Both losses fall, so work out which to expect. A model that knows the three names but guesses among them has about
+# 0.47 nats: ln 3 for the token that decides, shared among the 7 tokens of three answers. Only below that has it learned
+# the job. Both begin above 8 nats: one model's weights are random, and the other has never seen a desk named here.
+# After five steps the good model's loss is below 1, and the broken one's still 7.4. LoRA trains neither the embedding
+# nor the head, and a random head gives no token more than about 1%, so its loss stays high. [Lesson
+# 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -92,10 +92,11 @@ def norm(x, g):
 #
 # $$\mathrm{attention}(Q, K, V) = \mathrm{softmax}\!\left(\frac{Q K^\top}{\sqrt{d_h}} + M\right) V$$
 #
-# The model does this four times side by side, in four [*attention heads*](glossary.md#attention-head). In each, $Q$, $K$
-# and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and $\sqrt{d_h}$ keeps the scores from growing with this
-# width. No token may read the one that it has to predict. So $M$, the [causal mask](glossary.md#causal-mask), adds
-# $-\infty$ to the scores of later tokens, whose weights become zero, and 0 to the others. Here are the weights of one head for the first four tokens, still without their positions:
+# The model does this four times side by side, in four [*attention heads*](glossary.md#attention-head). In each, $Q$,
+# $K$ and $V$ have the shape (tokens, $d_h$) with $d_h = 48$, and $\sqrt{d_h}$ keeps the scores from growing with this
+# width. No token may read the one that it has to predict. So $M$, the [causal mask](glossary.md#causal-mask), is
+# $-\infty$ for later tokens, whose weights become zero, and 0 for all others. Here are the weights of one head for the
+# first four tokens, still without their positions:
 
 # %%
 part = model.model.layers[0].self_attn
@@ -130,7 +131,8 @@ for one, other in [(5, 3), (15, 13), (15, 3)]:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does, so a head can look for "two tokens back" anywhere. Keys and values have only two heads, each for two query
-# heads ([*grouped-query attention*](glossary.md#grouped-query-attention)).
+# heads ([*grouped-query attention*](glossary.md#grouped-query-attention)), which halves the memory they take in
+# generation.
 
 
 # %%
@@ -196,8 +198,7 @@ course.claim("My forward pass gives the library's logits, to 1e-4", same)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # A softmax turns the logits at each position into probabilities of the next token. [Greedy
 # decoding](glossary.md#greedy-decoding) *generates* text: append the likeliest token and ask again. Unlike our loop,
-# the library's `generate` keeps the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache), which
-# is half as large with two heads in place of four.
+# the library's `generate` keeps the keys and values of earlier tokens, in a [*KV cache*](glossary.md#kv-cache).
 
 # %%
 text = ids[:, :9]  # up to "the name of the"
@@ -226,8 +227,9 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the right head, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next here.
-# Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, some lower head has to mark
-# which token stands before it. The left head is a candidate: there ` is` gives ` argument` 98% of its weight.
+# Even ` second` looks at ` argument`, which followed the similar ` first`. Such heads are called [*induction
+# heads*](glossary.md#induction-head). To find that ` is`, some lower head has to mark which token stands before it. The
+# left head is a candidate: there ` is` gives ` argument` 98% of its weight.
 #
 # To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it to
 # zero, and measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` is as the next token.
@@ -258,10 +260,10 @@ for b, h in *worst, (2, 0):
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The explanation holds for the weight: without the left head, 2.0, it falls from 0.67 to 0.54. But the prediction does
-# not depend on it: ` is` even becomes a little more probable. The right head, which looks at the answer, matters only
-# fifth. The two heads that matter most, 3.2 and 7.1, look at ` the`. So attention shows where a head looks, but only
-# removing the head shows whether that matters.
+# The explanation holds only in part: without the left head, 2.0, the weight falls from 0.67 to 0.54, but without 5.3 to
+# 0.56. And ` is` even becomes a little more probable. The right head, which looks at the answer, matters only fifth.
+# The two heads that matter most, 3.2 and 7.1, look at ` the`. So attention shows where a head looks, but only removing
+# the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss

@@ -82,8 +82,8 @@ plt.show()
 # ## Many documents, in windows
 #
 # One passage says little, so we score forty. The model reads at most 256 tokens at once. So the passages are joined
-# into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after another. Each
-# token is scored once, also the end-of-text tokens between passages, but not the very first. `owner` says which
+# into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after another. Every
+# token except the very first is scored once, including the end-of-text tokens between passages. `owner` says which
 # document a token belongs to.
 
 
@@ -146,9 +146,8 @@ low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this. It calls our `pooled` with 100 draws at a time, which saves memory.
-# `"percentile"` asks for the middle 95%, and `paired=True` keeps a document's nats and tokens together. **Would an
-# interval over single tokens be wider or narrower?**
+# At work, `scipy.stats.bootstrap` does this. `"percentile"` asks for the middle 95%, and `paired=True` keeps a
+# document's nats and tokens together. **Would an interval over single tokens be wider or narrower?**
 
 # %%
 for unit, df in ("documents", documents), ("single tokens", baseline):
@@ -289,8 +288,8 @@ for number in (0, 2):
 # | validation (65) | chooses settings such as the learning rate | as often as we like |
 # | test (63) | says how good the final choice is | once |
 #
-# Two would not be enough. If you try twenty learning rates and keep the one with the best validation score, part of its
-# lead is luck. Only text that had no part in the choice gives an honest score.
+# Training and test alone would not be enough. If you try twenty learning rates and keep the one with the best
+# validation score, part of its lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # If a test passage is also in the training text, its score shows what the model has memorised. This is called
 # [leakage](glossary.md#leakage). A copy that differs by one word is nearly as bad. So we search for runs of twelve
@@ -344,8 +343,8 @@ pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your own text
 #
-# Now score your own texts. Here a file has one a row, in a column `text`. To compare models with different tokenizers,
-# turn all nats into bits by dividing by $\ln 2$, and divide by the number of bytes. This gives [bits per
+# Now score your own texts. The file needs one text a row, in a column named `text`. To compare models with different
+# tokenizers, turn all nats into bits by dividing by $\ln 2$, and divide by the number of bytes. This gives [bits per
 # byte](glossary.md#bits-per-byte).
 
 

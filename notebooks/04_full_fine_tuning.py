@@ -308,8 +308,9 @@ log.round(2).groupby("epoch")[["loss", "eval_loss"]].first().astype(object).fill
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It stopped after epoch 2 and went back to epoch 1. (With a GPU, leave out `use_cpu=True`. For texts of different
-# lengths see [lesson 11](11_your_data.ipynb).) That is the middle of a schedule: step 34 of 102, at 86% of the highest
-# rate. In a run planned for one epoch the rate falls to zero. **Is that run better, on the twelve judging passages?**
+# lengths see [lesson 11](11_your_data.ipynb).) Epoch 1 ended a third of the way through the schedule, at step 34 of
+# 102, where the rate is still 86% of its highest. In a run planned for one epoch the rate falls to zero. **Is that run
+# better, on the twelve judging passages?**
 
 # %%
 planned = new_model()
@@ -318,8 +319,8 @@ change = difference(score(planned, watched[8:]), score(trainer.model, watched[8:
 print("planned for one epoch: {:+.1f} to {:+.1f} nats per token".format(*change[1:]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No: the 95% interval of the difference contains zero, but the planned run took half as many steps. So plan for one
-# epoch first.
+# Twelve passages cannot tell the two apart: the 95% interval contains zero. But the planned run took half as many
+# steps. So plan for one epoch first.
 #
 # Before you believe a run, compare the loss of its first batch, 4.9, with that of epoch 0, 5.3. Both come from
 # untouched weights and average several passages of the same kind, so a gap of a nat or more would point to an error.
@@ -353,12 +354,11 @@ course.claim("Rust test text became easier", changes["Rust"][2] < 0)
 course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The perplexity on Rust is half of what it was. (That it was 133, as in lesson 3, is chance.) But the model is worse at
-# what it could do before, and no interval contains zero. Its likeliest token is right 4 points more often on Rust, and
-# 7 points less often on Python. A likely reason is that both abilities are stored in the same parameters. The gradient
-# lowers the loss on Rust, and nothing in it protects the older text. This is [*catastrophic
-# forgetting*](glossary.md#catastrophic-forgetting), and large models show it, too (Luo et al.). The intervals cover the
-# choice of passages, but not the seed.
+# The perplexity on Rust is half of what it was. But the model is worse at what it could do before, and no interval
+# contains zero. Its likeliest token is right 4 points more often on Rust, and 7 points less often on Python. A likely
+# reason is that both abilities are stored in the same parameters. The gradient lowers the loss on Rust, and nothing in
+# it protects the older text. This is [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and large models
+# show it, too (Luo et al.). The intervals cover the choice of passages, but not the seed.
 #
 # The test text has now been used. If you changed the rate and scored again, it would have become validation text. But
 # the rate decides how much is forgotten, too. The recorded search scores Python as lesson 3 did: 39 before training, 53

@@ -221,13 +221,13 @@ for name in ("tiny", "smollm2-135m-instruct"):
 pd.concat(scores, axis=1).loc[["zero-shot", "full", "lora"]].round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On both models LoRA learns and forgets less. Before rounding, its perplexity is 19% higher on the small model (16% to
-# 22%, if documents are resampled as in lesson 4) and 5% higher on SmolLM2 (2% to 7%). On large models with little text
-# there is often no visible gap (Schulman et al., below).
+# On both models LoRA learns less and forgets less. Before rounding, its perplexity is 19% higher on the small model
+# (16% to 22%, if documents are resampled as in lesson 4) and 5% higher on SmolLM2 (2% to 7%). On large models with
+# little text there is often no visible gap (Schulman et al., below).
 #
-# But full fine-tuning forgets less, too, at a lower rate. In the search on SmolLM2, at a third of its best rate, it
-# reached perplexities of 40 on Rust and 21 on Python, and LoRA at its best 40 and 24 (validation text, one seed). So
-# compare two methods' forgetting at the same Rust perplexity.
+# But full fine-tuning forgets less, too, at a lower rate. In the search on SmolLM2 (validation text, one seed, Python
+# near 22 before), it reached 40 on Rust and 21 on Python at a third of its best rate. LoRA at its best gave 40, too,
+# but 24 on Python: here LoRA forgot more. So compare two methods' forgetting at the same Rust perplexity.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the change really low-rank?
@@ -313,8 +313,8 @@ for alpha, rate in ((8, 2e-2), (16, 1e-2), (32, 1e-2)):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If you halve alpha and double the rate, the first step is the same, because only their product counts. (Later the two
-# drift apart, since the rate also moves $A$.) So fix alpha, and tune the rate. With $\alpha = 32$ for every rank, the
-# best rate hardly depends on the rank (Schulman et al.).
+# drift apart, since the rate also moves $A$.) So fix alpha, and tune the rate. We keep 16 at rank 8. With 32 for every
+# rank, the best rate hardly depends on the rank (Schulman et al.).
 #
 # If LoRA looks worse than full fine-tuning, ask first whether both had the same rate. The recorded searches have
 # these perplexities on validation text:

@@ -220,9 +220,9 @@ for name, model in models.items():
 # `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them. `prepare_model_for_kbit_training`
 # freezes everything, converts what is not packed to fp32, and by default turns on activation checkpointing.
 #
-# For your own model on a recent GPU, change the line of `device` and `number` at the
-# top, leave out `use_gradient_checkpointing=False`, and lower the rate. The 1e-2 below suits this tiny model: begin near
-# 3e-3 with SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
+# For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change the line of `device` and
+# `number` at the top, leave out `use_gradient_checkpointing=False`, and lower the rate. The 1e-2 below suits this tiny
+# model: begin near 3e-3 with SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -264,10 +264,10 @@ for name, model in adapted.items():
 print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# QLoRA starts 1.5% higher, like your NF4 model, so double quantisation has no cost that we can see. Its memory is a
-# third of LoRA's in fp32, as here, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with
-# time: each layer is unpacked anew for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB, and LoRA in bf16 1.9
-# hours and 21 GB [on an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
+# QLoRA starts 1.5% higher, like your NF4 model, so double quantisation costs nothing here. Its memory is a third of
+# LoRA's in fp32, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with time: each layer is
+# unpacked anew for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB, and LoRA in bf16 1.9 hours and 21 GB [on
+# an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
 #
 # One run proves little: with another $A$, lesson 5 ended at 84. Over three seeds and 40 documents QLoRA ends 1% higher
 # here, which may be chance ([lesson 8](08_peft_family.ipynb)). **And on SmolLM2-135M?** The
@@ -323,8 +323,7 @@ for model in (base, ready):
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The file is as good as the model that you trained. The two texts (the base's first) only
-# show that it writes without peft.
+# The file is as good as the model that you trained.
 #
 # ## How much it saves, and when it is worth it
 #
@@ -339,10 +338,10 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
     print(f"{preset}: {gb:.1f} GB in 16 bits, QLoRA {left:.1f} GB ({left / gb:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Embedding and head, only 4% of the 7B model and more than
-# a quarter of the small one, take 32 bits here. To keep them in 16 (29% and 46% left), do not call
-# `prepare_model_for_kbit_training`: `get_peft_model` freezes the base anyway. For checkpointing, call
-# `model.gradient_checkpointing_enable()` and `model.enable_input_require_grads()`.
+# Embedding and head, only 4% of the 7B model and more than a quarter of the small one, take 32 bits here. To keep them
+# in 16 (46% left of the small model, 29% of the large), do not call `prepare_model_for_kbit_training`: `get_peft_model`
+# freezes the base anyway. For checkpointing, call `model.gradient_checkpointing_enable()` and
+# `model.enable_input_require_grads()`.
 #
 # The choice depends on what fills your memory:
 #
@@ -355,7 +354,8 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 #
 # - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
 #   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
-# - Small groups keep the error near 9%. Its cost depends on the model (here 1.5%, on SmolLM2 27%), so measure yours.
+# - Small groups keep the error near 9%. Its cost depends on the model (about 1.5% here, 27% on a SmolLM2 rounded
+#   before), so measure yours.
 # - Four bits pay where frozen weights fill the memory, and cost time. Merge the adapter into the unpacked weights.
 #
 # ## Further reading

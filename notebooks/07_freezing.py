@@ -225,11 +225,11 @@ table.join(record[["perplexity", "general"]]).round(1)
 #   the memory, and ends 9% above `full`. `freeze_lower` ends 5% above, but saves only 12% of the arithmetic.
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 15%
 #   above. `blocks+norms` ends 12% above, but the gradient has to reach block 0, and each block keeps activations for
-#   it: 76% of the arithmetic, 73% of the memory. `upper_half` is cheaper, and better by 2%.
+#   it: 76% of the arithmetic, 73% of the memory. `upper_half` is cheaper, and better by 2%, with every seed.
 #
 # General text ends at 53 with `upper_half` and at 64 with `full`, as if freezing protected it. But each strategy has
-# its own learning rate. The search ran each at four rates or more (the lowest is at the bottom). **If two learn Rust
-# equally well, which forgets less?**
+# its own learning rate. The search ran each at four rates or more, with one seed (the lowest rate is at the bottom).
+# **If two learn Rust equally well, which forgets less?**
 
 # %%
 rates = course.recorded("tiny/freezing/rates").replace("last_layers", "blocks+norms")
@@ -294,9 +294,9 @@ prices["from the store"] = price(top, {"inputs_embeds": stored[:4], "labels": ro
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The saved model predicts new text better than before. (The 126 above is of 40 test documents.) From the store, a step
-# of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. That is the price of `last_blocks` without a
-# store, whose perplexity above is 5% higher. So for more than one epoch, store, and train more blocks. (The store pays
-# from the second epoch on; the recorded runs had one.)
+# of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. Without a store, `last_blocks` takes as much
+# arithmetic, but less memory and time, and ends 5% higher. So for more than one epoch, store, and train more blocks.
+# (The store pays from the second epoch on; the recorded runs had one.)
 #
 # The store takes room: for Qwen2-0.5B in fp32, 3.6 GB for a million tokens. It is right only if the frozen part gets
 # the same text in every epoch and has no dropout.
@@ -333,8 +333,8 @@ print("\nWarning of peft:", caught[0].message)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The warning speaks of merging and of other formats. **What becomes of a tied head when the embedding is replaced by a
 # copy?** `one row` trains only the new row. On held-out text we count how often a model predicts the end token where it
-# stands (*right*) and elsewhere (*false*). It also continues the first 24 tokens of each of 16 rows by 40; we print
-# those of the row above.
+# stands (*right*) and elsewhere (*false*). Each model also continues the first 24 tokens of each of 16 rows by 40; we
+# print those of the row above.
 
 # %%
 runs = {"default": default, "one row": tuned(trainable_token_indices=[end])}

@@ -77,7 +77,8 @@ pictures.family_picture()
 # Four more change one detail of LoRA. rsLoRA (`use_rslora=True`) replaces $\alpha / r$, which becomes small at a high
 # rank, by $\alpha / \sqrt r$. PiSSA (`init_lora_weights="pissa"`, in our record with $\alpha = r$) starts $A$ and $B$
 # from the largest singular vectors of $W$ (lesson 5) and subtracts their product from $W$, so nothing changes at first.
-# LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA freezes $A$ as drawn, so it need not keep $A$'s inputs.
+# LoRA+ gives $B$ a higher rate (here 16 times $A$'s). LoRA-FA trains only $B$ and leaves $A$ random, so it need not
+# keep $A$'s inputs.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
@@ -262,9 +263,9 @@ pd.DataFrame.from_dict(found, orient="index", columns=columns).round(1)
 # seeds. The interval reaches Student's $t$ standard errors to each side: 2.0 with 40 documents ($t_{39}$), but 4.3 with
 # three seeds ($t_2$), because three runs say little about spread.
 #
-# That holds for one question. We ask 13 (SmolLM2: 12) and want all answers about one model right in 95% of studies, so
-# [Bonferroni's correction](glossary.md#bonferroni-correction) raises $t$ to about 3 and 16. The chart shows both: thick
-# for a question asked alone, thin for all together.
+# Of 13 such intervals (SmolLM2: 12) one would often miss by chance. [Bonferroni's
+# correction](glossary.md#bonferroni-correction) widens them so that in 95% of studies none misses: $t$ rises to about 3
+# and 16. The chart shows both: thick for a question asked alone, thin for all together.
 #
 # **Which methods will be worse than LoRA on both models?**
 
@@ -306,8 +307,8 @@ pd.concat(alone).xs("dora", level=1).round(1)
 # - **Not told apart from LoRA** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them equal:
 #   rsLoRA's interval on SmolLM2 reaches from -12.5% to +14.4%.
 #
-# Asked alone, DoRA is 1.3% better on the bundled model, and PiSSA, LoRA-FA and VeRA are worse on both. For 13 questions
-# at once, three seeds are too few to confirm all of this.
+# Asked alone, DoRA is 1.3% better on the bundled model, and PiSSA, LoRA-FA and VeRA are worse on both. Asked together,
+# DoRA's lead and PiSSA's deficit are not confirmed, and those of LoRA-FA and VeRA only on the bundled model.
 #
 # The search was coarse: rates 2 to 10 times apart, with shorter runs on the bundled model and one seed on SmolLM2. A
 # finer one may shrink LoRA's lead.

@@ -198,7 +198,8 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Here the peak is at the *end* of the backward pass, where all gradients exist, and above the card's 8 GiB (dotted).
-# From about 700 tokens on (fewer without fused attention), the loss needs most.
+# The loss needs about 7,800 MiB; its spike is so short that the dashed line hides it. From about 700 tokens on (fewer
+# without fused attention), the loss needs most.
 #
 # The gradient of the embedding even exists three times there, because this model is tied: one table both reads tokens
 # and predicts them. Its first gradient comes from the head, at the start of the backward pass. It waits, drawn as
@@ -212,9 +213,9 @@ traced = peak(published)
 print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 9.0 GB do not fit into 8.59. The report's total is about right, but at torch's peak the activations are gone, and
-# one gradient is there three times. So neither shorter rows nor [checkpointing](glossary.md#activation-checkpointing)
-# help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
+# These 8.99 GB, the chart's 8,577 MiB, do not fit into the card's 8.59 GB. The report's total is about right, but at
+# torch's peak the activations are gone, and one gradient is there three times. So neither shorter rows nor
+# [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
 #
 # (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, the optimizer step makes temporary tensors
 # as large as the weights on a CUDA card, and needs most: $16N + 4N$ are 9.9 GB.)
@@ -264,9 +265,9 @@ print(f"activations in autocast: {cast['activations'].max() / MiB:.0f} MiB")
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **Autocast** changes only what is kept for the backward pass, here from 120 to 90 MiB, not to half: norms stay in
-#   fp32, each product casts its input anew, and bf16 copies of the weights take 2 bytes a parameter whatever the batch.
-#   So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
+# - **Autocast** changes only what is kept for the backward pass, here from 120 to 90 MiB. It is not half, because norms
+#   stay in fp32 and each product casts its input anew. Besides, bf16 copies of the weights take 2 bytes a parameter,
+#   whatever the batch. So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
 # - **Pure bf16** halves these bytes (not the loss, computed in fp32), but 96% of the parameters did not move at all.
 #   Between 0.0625 and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
 # - **The master copy** mends this: it adds up small steps until they change the bf16 weight. This recipe takes 2 + 4 +

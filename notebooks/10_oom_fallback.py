@@ -61,9 +61,9 @@ def adamw(parameters):
 # PyTorch asks the driver for large *segments* and cuts pieces for tensors from them. *Allocated* memory belongs to
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB, and its reserve, though above 22 MiB, is under 1% of the card. The
-# tensor that fails is only the first without room, so look for what fills the card. (If "this process" used far less
-# than the capacity, another would hold the rest: see `nvidia-smi`.)
+# Card A is full: tensors hold 22.9 of its 23.65 GiB. Its reserve of 195 MiB lies in smaller pieces, and even whole it
+# would be under 1% of the card. The tensor that fails is only the first without room, so look for what fills the card.
+# (If "this process" used far less than the capacity, another would hold the rest: see `nvidia-smi`.)
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
@@ -170,7 +170,7 @@ same = apart(gradient(checkpointed(), 4), whole)
 course.claim("Checkpointing does not change the gradient", same < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We save 28 MiB. The price is time: a backward pass costs about two forward passes, so a step costs four instead of
+# We save 28 MiB. The price is time: a backward pass costs about two forward passes, so a block costs four instead of
 # three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -239,7 +239,8 @@ def attempt(model, optimizer, batch, size):
 # - In the forward or backward pass, halve the micro-batch. With one row left, switch checkpointing on.
 # - If both are done, or in the optimizer step, move the optimizer to the host.
 #
-# The last two make room, so the loop tries the whole batch again, which is faster.
+# Checkpointing and the move to the host make room, so after either the loop tries the whole batch again, which is
+# faster.
 #
 # With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
 # before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
@@ -331,9 +332,10 @@ rounds = [{n: timeit.timeit(s, number=1) for n, s in steps.items()} for _ in ran
 pd.DataFrame(rounds).min().round(3).to_frame("seconds a step")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more. Single rows compute the same, but less efficiently. The host costs little here, as
-# AdamW runs on the same processor. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of
-# gradients and weights travel each step, a second at 25 GB/s.
+# Only checkpointing computes more: at most 27%, as the head runs once, though this clock says almost half. Single rows
+# compute the same, but less efficiently. The host costs little here, as AdamW runs on the same processor. On a real
+# card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel each step, a second
+# at 25 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work

@@ -111,7 +111,7 @@ pd.DataFrame(steps, columns=["step", "dropped", "left"])
 # end of Windows, a double space or another spacing of the JSON hid the others.
 #
 # Four reports had two answers, for example *crash* in one file and *slow* in another, so the model would learn to guess
-# between them. At work, show them to whoever owns the rule behind the labels, and label them again.
+# between them. At work, have them labelled again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Split by writer, not by row
@@ -234,8 +234,7 @@ examples = [encode(messages) for messages in clean.messages]
 token_view(**examples[1], tokenizer=tokenizer)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Grey tokens are only read, and light blue ones are learned. After them comes the end token, which is dark and must be
-# learned, too.
+# Grey tokens are only read; blue ones are learned. The dark one is the end token, which must be learned, too.
 #
 # ## Batches
 #
@@ -333,8 +332,8 @@ table = pd.Series(noticed, name="what check_batch says").to_frame()
 table.assign(learned=[f"{part[:12]} … {part[-24:]}" for part in parts])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If the template was applied to the report twice, the labels are still right, so only the count finds it. Neither line
-# sees a wrong answer, or the template of another model.
+# If the template was applied to the report twice, the labels are still right, so only the count finds it. Neither check
+# notices a wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
@@ -410,7 +409,7 @@ for name, texts in answers.items():
 # more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault,
 # because masked tokens are not counted in it.
 #
-# Hardly a field is right, because the tiny model has learned only the form of an answer. [Lesson
+# At most 5 of the 32 fields are right, because the tiny model has learned only the form of an answer. [Lesson
 # 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and your rows decide
 # what it learns:
 #

@@ -44,11 +44,11 @@ train, validation, test = splits.values()
 print(train.prompt["w06/t107"], train.completion["w06/t107"], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One hand wrote the reports for this course, in 27 invented voices: 285 for training, 74 for validation and 96 for the
-# test (`data/tickets/README.md`). No voice and no crate is in two splits, so both are new to a model in the test. The
-# report above names three version numbers, of which only one is the answer, and no operating system, so `system` is
-# `null`. The kind is one of six, and cannot be copied: crash, wrong result, compile error, slow, documentation, or
-# feature request.
+# One author invented the reports for this course, in 27 voices: 285 for training, 74 for validation and 96 for the test
+# (`data/tickets/README.md`). No voice and no crate is in two splits, so both are new to a model in the test. The report
+# above names three version numbers, of which only one is the answer, and no operating system, so `system` is `null`.
+# The kind is one of six, and cannot be copied: crash, wrong result, compile error, slow, documentation, or feature
+# request.
 #
 # ## Measure first
 #
@@ -230,8 +230,7 @@ if path:
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not. In the stored run the rule has 4 of the 6 reports right, and your adapter none, even with the rule's
-# crates.
+# It does not. In the stored run the rule has 4 of the 6 reports right, and your adapter none.
 #
 # ## A longer run, in your hands
 #
@@ -335,7 +334,7 @@ plt.show()
 # The model alone then has 38%, and 69% with 1.9 fields by hand, for which the rule has 45% (crate and version).
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
-# replacement, 4,000 times. Three intervals may err three times, so each gets a third of the 5%
+# replacement, 4,000 times. Three intervals have three chances to be wrong, so each gets a third of the 5%
 # ([Bonferroni](glossary.md#bonferroni-correction)).
 
 # %%
@@ -384,7 +383,7 @@ for new, text in zip(news, texts, strict=True):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
 # them. In the second the rule takes `could` for a wish where `slow` is right. In the third nothing is marked, although
-# both took the old version. Such errors are the 20% that stay.
+# both took the old version. It is one of the unopened reports that stay wrong, 7% of all.
 #
 # Your adapter takes 5 MB, and `AutoPeftModelForCausalLM.from_pretrained("../results/my-adapter")` loads it later.
 #

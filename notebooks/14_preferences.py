@@ -127,8 +127,8 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
-# the most likely token, which we always take. Then the model writes nonsense, because it is tiny and has read hardly
-# anything about Rust. So judge only how its answers begin.
+# the most likely token, which we always take. The rest is nonsense, because the model is tiny, so judge only how its
+# answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -137,9 +137,10 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 # front, it would always be longer, and a model could learn to be short instead.
 #
 # So we have each answer twice, whole and cut after its first sentence. In half of the pairs the whole answer wins, in
-# the other half the cut one, and the loser gets the habit. But with its 7 tokens the longest answers are still rejected
-# ones. The cure is to match two questions whose cuts differ by $2 \times 7 = 14$ tokens. If cuts remove 30 and 16
-# tokens, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 = 23$ shorter in its *twin*.
+# the other half the cut one, and the loser gets the habit. But the habit adds 7 tokens to whole answers, too, so the
+# longest answers are still rejected ones. The cure is to match two questions whose cuts differ by $2 \times 7 = 14$
+# tokens. If cuts remove 30 and 16 tokens, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 =
+# 23$ shorter in its *twin*.
 #
 # To test this, a decision tree with one split learns from the two lengths in each of 24 pairs whether the longer answer
 # wins, and judges the other pairs whose question it has not seen. We average 200 such draws, which keep twins together.
@@ -208,7 +209,7 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 # ![Four log-probabilities: chosen 0.0 nats, rejected −5.2 nats, so the margin is 5.2](images/margin.svg)
 #
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
-# a long answer is nearly always less likely than a short one. With it only the *change* counts.
+# a long answer is nearly always less likely than a short one. With a reference, only the *change* counts.
 #
 # **What does $\beta$ do?** How hard a pair pulls is the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
 # once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
@@ -246,9 +247,9 @@ def dpo_loss(model, pairs, beta=0.1):
 # because if that is as good, we need no pairs.
 #
 # *margin* is the mean over the run's 16 pairs; the wider it is, the lower is the loss. *chosen* says how much more
-# likely their chosen answers became, in nats per token. *chosen (new)* and *rejected (new)* are the same changes for 12
-# validation pairs, without the first token, because removing the habit must change it. **Which column exposes a bad
-# run?**
+# likely their chosen answers became, first token included, in nats per token. *chosen (new)* and *rejected (new)* are
+# the same changes for 12 validation pairs, without the first token, because removing the habit must change it. **Which
+# column exposes a bad run?**
 
 
 # %%
@@ -367,10 +368,10 @@ table.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Both rates remove the habit, and the higher one has the better loss and margin, even on new pairs**, because
-# rejected answers fall further than chosen ones. Only the chosen answers expose it. `eval_rewards/chosen` is $\beta$
-# times their change, and below 0 at the higher rate. It includes the first token, whose gain can hide a loss, so *per
-# token* says more: −0.08 nats at the higher rate, and about 0 at the lower. In long runs watch this with
-# `eval_strategy="steps"`.
+# rejected answers fall further than chosen ones. Only the change of the chosen answers exposes the harm.
+# `eval_rewards/chosen` is $\beta$ times their change, and below 0 at the higher rate. It includes the first token,
+# whose gain can hide a loss, so *per token* says more: −0.08 nats at the higher rate, and about 0 at the lower. In long
+# runs watch this with `eval_strategy="steps"`.
 #
 # ## What a real model wrote
 #
@@ -387,9 +388,9 @@ for answers in real.written:
 real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too.** But the 9.5 nats that chosen answers gained in their first token hide the 2.2 that
-# they lost after it: **the sum is +7.3.** Both answers are shorter, which our pairs do not ask
-# for. At work, start at $\beta = 0.1$ and the rates of [TRL's
+# **The habit is gone here, too.** But the 9.5 nats per answer that chosen answers gained in their first token hide the
+# 2.2 that they lost after it: **the sum is +7.3.** Both answers are shorter, which our pairs do not ask for. At work,
+# start at $\beta = 0.1$ and the rates of [TRL's
 # example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
 # with an adapter, for 1,000 steps of 16 pairs.
 #

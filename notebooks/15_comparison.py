@@ -126,14 +126,13 @@ np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".
 # ## All strategies in one table
 #
 # First look at a larger comparison, recorded with `python -m tlkit compare --profile real`. Seven strategies with three
-# seeds each read 200 passages once, and were scored on 40 test documents. Each has the best of eight rates, searched on
-# 60 passages with two seeds.
+# seeds each read 200 passages once, and were scored on 40 test documents. Each trained at the best of eight rates,
+# searched on 60 passages with two seeds.
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
-# which trains only the last two blocks and the norms. Two more rows belong to every comparison. *Zero-shot* is the
-# untouched model. *Random initialisation* is the [control](glossary.md#control): the same network without pretraining,
-# trained at its own best rate with one seed.
+# which trains only the last two blocks and the norms. *Zero-shot* is the untouched model. *Random initialisation* is
+# the [control](glossary.md#control): the same network without pretraining, trained at its own best rate with one seed.
 #
 # **How far apart are the best rates of the seven strategies?**
 
@@ -263,11 +262,11 @@ print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
 #
-# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all seven were equal, each interval would exclude zero in
-# about 5% of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction* (lesson
-# 8) for such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at
-# $1 - 0.05/m$, so that all $m$ are right together in at least 95% of studies. We test it on 2,000 invented tables of
-# seven equal strategies, without seeds. A paired interval over documents excludes zero exactly if $p < 0.05$.
+# Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all seven were equal, each interval would exclude zero in up
+# to 5% of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction* (lesson 8)
+# for such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at $1 - 0.05/m$,
+# so that all $m$ are right together in at least 95% of studies. We test it on 2,000 invented tables of seven equal
+# strategies, without seeds. A paired interval over documents excludes zero exactly if $p < 0.05$.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -309,8 +308,8 @@ plt.show()
 # Only ten: `bitfit` is separated from all others (not drawn), and `full` from `freeze_lower`, `last_layers`, `lora` and
 # `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
-# `tl.compare_pairs` estimates the effect of a seed from all strategies together, which gives it more degrees of freedom
-# and a smaller $t$. **Which pairs does it separate in addition?**
+# `tl.compare_pairs` estimates the effect of a seed from all strategies together, which gives more degrees of freedom
+# and a smaller $t$. This assumes that a seed moves all strategies alike. **Which pairs does it separate in addition?**
 
 # %%
 names = ["first", "second"]
@@ -320,15 +319,15 @@ print(*pooled.index.difference(pairs[excludes_zero].set_index(names).index), sep
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Five more. One is our first pair, which `interval` separates as a single question, but not as one of 21: with three
 # seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. **How could you
-# make it narrower?** Under the root stand 0.09 nats from three seeds and 0.04 from 40 documents, so add seeds first:
-# with five, $t$ is 6.8. Or decide *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all
-# six are separated.
+# make it narrower?** Three seeds contribute 0.09 nats to the half-width and 40 documents 0.04, so add seeds first: with
+# five, $t$ is 6.8. Or decide *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all six
+# are separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
 #
-# Save numbers as CSV, and the chart as PNG for slides and SVG for print. `course.provenance` says how the record came
-# about: model, text, seeds, versions, command.
+# Save numbers as CSV, and the chart as PNG and SVG. `course.provenance` says how the record came about: model, text,
+# seeds, versions, command.
 #
 # For a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
 # results/notes` does all this, with `tl.compare_pairs`.
@@ -372,8 +371,9 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
     print(f"  gap {gap:.1f} ({gap - half:.1f} to {gap + half:.1f}) nats per document")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No: 18.5 nats less than our model. The step from LoRA to QLoRA costs it 6.2 more. Both intervals exclude zero, so the
-# models differ here. (SmolLM2's rates were searched with one seed, a factor of three apart.)
+# No: LoRA costs SmolLM2 18.5 nats a document less than our model. The step from LoRA to QLoRA costs it 6.2 more. Both
+# intervals exclude zero, so the models differ here. (SmolLM2's rates were searched with one seed, a factor of three
+# apart.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

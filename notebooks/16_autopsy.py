@@ -62,7 +62,8 @@ def new_model():
 # It is the first row, because nothing was trained yet. A model with a perplexity of 254,801, a loss of
 # $\ln(254{,}801)=12.4$ nats, does not write fluent English. And the "initial loss" is far lower. By the log, it is the
 # mean of five steps. If the first were 12.4, the other four would average $(5\cdot4.6157-12.4)/4=2.7$, less than the
-# 3.0 of the five after them. So the first loss was lower: the model was fine, and the evaluation was not.
+# 3.0 of the five after them. But losses fall. So the first was far below 12.4: the model was fine, and the evaluation
+# was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline perplexity? Both need a few
 # hundred tokens of similar text.
@@ -252,8 +253,8 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With one document, about 137 tokens, four in ten reports name another winner. Eight documents, about 1,100 tokens,
-# settle the winner on these 40, by 0.07 nats, but not the ranking: the others lie within 0.04 nats. Three seeds instead
-# of one help little here.
+# settle the winner on these 40, by 0.07 nats, but not the ranking: the others lie within 0.04 nats. Three seeds help
+# little here, because our three differ little.
 #
 # **Check 4, sample:** is each score from at least 1,000 tokens, and from three seeds, because one run cannot show what
 # a seed changes ([lesson 15](15_comparison.ipynb))? Smaller differences need more.
@@ -261,10 +262,10 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
 #
-# By the Python report, adapter layers train "14.3x faster than full fine-tuning!", on an RTX 4060 Ti. They are called
-# "last 2 layers + LM head". But the tied head has no name of its own, so the program did not unfreeze it. Instead, its
-# test for `"norm"` unfroze 45 norms outside the two layers, down to block 0. So backpropagation goes through the whole
-# model.
+# By the Python report, adapter layers train "14.3x faster than full fine-tuning!", on an RTX 4060 Ti under Windows.
+# They are called "last 2 layers + LM head". But the tied head has no name of its own, so the program did not unfreeze
+# it. Instead, its test for `"norm"` unfroze 45 norms outside the two layers, down to block 0. So backpropagation goes
+# through the whole model.
 #
 # **How long should a step take?** For 32 tokens the arithmetic takes 4 ms, by the FLOPs of lesson 7 and the card's
 # nominal 22 trillion a second. We neglect it, because a step also moves bytes between memory and processor, at up to
@@ -315,8 +316,8 @@ runs[["GB", "GB with base_model"]].round(1)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Exactly the three slow runs do not fit beside `base_model`. Our *hypothesis* is that Windows moved a part of them into
 # main memory instead of raising an error. But nobody measured the memory, and another report says that the card has 8
-# or 16 GB. On the same card, Candle ran out of memory with three of its four strategies. So memory was short, but
-# Windows moved nothing for Candle.
+# or 16 GB. On the same card, Candle ran out of memory with three of its four strategies. So memory was short. But
+# Candle stopped instead of slowing down, which speaks against our hypothesis.
 #
 # The **cure** is also a test. After `del base_model`, freeze lower layers (7.0 GB) fits, and freeze embeddings (7.7 GB)
 # only just. If we are right, both need less than 0.25 s a step. Full still needs [lesson 10](10_oom_fallback.ipynb).
@@ -366,8 +367,8 @@ pd.DataFrame.from_dict(own, orient="index").round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each fault shows as numbers that disagree: losses of 4.6 and 9.3 nats, two losses no better than guessing (8.3 nats),
-# and 815,040 trained parameters instead of 812,544. But `loading` cannot tell random weights from labels shifted twice
-# in training, too (10.0 and 9.3 in symptom 1).
+# and 815,040 trained parameters instead of 812,544. If the *training* labels are shifted twice as well, both losses are
+# high (10.0 and 9.3 in symptom 1), and only a generated sentence tells this from random weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -184,9 +184,9 @@ seven.round(1)
 # 3. A reduce-scatter adds up the block's gradients, and each card keeps those of its own shard.
 # 4. *Update.* Each card updates its shards of all blocks.
 #
-# In each of these three exchanges a card sends $(n-1)/n$ times the model's size. DDP's ring has only two, so with one
-# micro-batch FSDP sends one and a half times as much. With LoRA it is far more, because frozen weights are gathered,
-# too.
+# Steps 1 to 3 have one exchange each, in which a card sends $(n-1)/n$ times the model's size. DDP's ring has only two,
+# so with one micro-batch FSDP sends one and a half times as much. With LoRA it is far more, because frozen weights are
+# gathered, too.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -320,8 +320,8 @@ losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The losses agree to rounding, though the cards had 156 and 60 labels, and the saved model is as good on unseen rows.
-# With the plain mean, imitated in one process, the three updates gain 0.16 on unseen rows in place of 0.19. (The
-# table's first row comes before any update, so there only the average differs.)
+# With the plain mean, imitated in one process, the three updates gain 0.16 on unseen rows in place of 0.19, with one
+# seed. (The table's first row comes before any update, so there only the average differs.)
 #
 # Make this comparison before any long run (`num_processes: 1`, twice the `micro`), in fp32, without dropout, and with
 # unequal counts of tokens. `Trainer` is right by default (`average_tokens_across_devices`).
@@ -372,9 +372,9 @@ for tokens in (32_768, 65_536):
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32,768 tokens a step only NVLink, which joins the cards of one machine, is enough, and over *one* link of
-# 100 Gbit/s eight cards are slower than one. With twice as many, PCIe and 400 Gbit/s are enough as well, because the
-# passes grow and the exchange does not. Two things make the exchange smaller:
+# With 32,768 tokens a step only NVLink, which joins the cards of one machine, is enough, and over *one* link of 100
+# Gbit/s eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because the passes
+# grow and the exchange does not. Two things make the exchange smaller:
 #
 # - Sending in bf16 halves it (the `comm_hook` of accelerate's `DistributedDataParallelKwargs`).
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
@@ -438,7 +438,7 @@ import tlkit as tl
 
 # %% [markdown]
 # **Quiz.** LoRA on `llama2-7b`, with weights in fp32, needs 30 GiB, and each of your eight cards of 80 GB holds that.
-# With DDP each process sends 0.14 GB a step. You choose FSDP all the same. What becomes of the bytes that each sends?
+# With DDP each process sends 0.14 GB a step. You choose FSDP all the same. How many bytes does each process send now?
 #
 # - **a** about as many: frozen weights have no gradients, so nothing of them travels
 # - **b** about one and a half times as many

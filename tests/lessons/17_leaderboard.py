@@ -44,6 +44,8 @@ assert round(factor, 1) == 2.8 and round(stats.norm.sf(1.96 - factor), 2) == 0.8
 assert (audit.pairs.separated.sum(), len(_separated(tests)), tests.shape) == (114, 122, (96, 27))
 spread = totals.groupby(setting).accuracy.agg(["min", "max"])
 assert round(100 * (spread["max"] - spread["min"]).max(), 1) == 8.3 and (setting.value_counts() == 3).all()
+longest = (totals.accuracy[setting == name] for name in ("lora-285-288-0.001", "full-285-288-0.0001"))
+assert np.round(100 * np.array(stats.ttest_ind(*longest).confidence_interval()), 1).tolist() == [-1.3, 9.6]
 small = pd.DataFrame({"name": ["a", "b"], "share": [4 / 500, 0]})
 assert not tl.audit(small, "share", 500).pairs.separated.any()
 audit = tl.audit(board, "test_accuracy", n, name="name")
