@@ -77,7 +77,7 @@ plan = function_exercise(
 QUIZ = Quiz(
     "quiz18",
     "LoRA on `llama2-7b`, with weights in fp32, needs 30 GiB, and each of your eight cards of 80 GB holds that. With "
-    "DDP each process sends 0.14 GB a step.\nYou choose FSDP all the same. What becomes of the bytes that each sends?",
+    "DDP each process sends 0.14 GB a step.\nYou choose FSDP all the same. How many bytes does each process send now?",
     {
         "a": "about as many: frozen weights have no gradients, so nothing of them travels",
         "b": "about one and a half times as many",
