@@ -1,9 +1,6 @@
 assert [len(split) for split in (rust.train, rust.validation, rust.test)] == [503, 65, 63]
 
-# scipy's interval of single tokens is the last one drawn; that of documents is the page's, and the library's,
-# whose 1,000 draws move its ends by 2%.
-wide = stats.bootstrap((documents.nats, documents.tokens), pooled, paired=True, method="percentile", rng=1)
-assert np.allclose([low, high], wide.confidence_interval, rtol=0.01)
+# The 1,000 draws of the library move its ends by 2%.
 library = tl.perplexity(model, tokenizer, texts)
 assert math.isclose(library.perplexity, perplexity(baseline), rel_tol=1e-5)
 assert np.allclose([low, high], [library.low, library.high], rtol=0.05)
@@ -21,10 +18,9 @@ assert list(ruler.values()) == sorted(ruler.values())
 assert 37 < ruler["pretrained, Python"] < 40 and 4 * ruler["pretrained"] < ruler["token frequencies"]
 assert len(counts) == 4096 < ruler["random weights"] < 1.1 * 4096
 assert counts.topk(300).values.sum() > 0.5 * counts.sum()
-# Another seed moves them by 1; the first was 7,600 to 11,900.
-first, *middle, last = (perplexity(score(broken, texts)) for broken, _ in incomplete)
-assert first > 4096 and 1.9 < last / ruler["pretrained"] < 2.2
-assert 143 < min(middle) < 147 < 170 < max(middle) < 174 and 2 * max(*middle, last) < limit
+# The page prints the scores without a block. Another seed moves them by 1; the first was 7,600 to 11,900.
+first, last = (perplexity(score(broken, texts)) for broken, _ in (incomplete[0], incomplete[-1]))
+assert first > 4096 and 1.9 < last / ruler["pretrained"] < 2.2 and 2 * last < limit
 assert [len(doubts(*incomplete[number], texts[:10], limit)) for number in (0, 2)] == [2, 1]
 assert 45 < norms[1] / norms[0] < 50
 ours, theirs = (float(summary(score(model, part), part).split()[-4]) for part in (texts, mine))
