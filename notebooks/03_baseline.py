@@ -363,7 +363,8 @@ print("kitchen:", summary(score(model, mine), mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The notes about cooking need 30% more bits per byte than the Rust passages, but only 17% more nats per token, because
-# the tokenizer cuts them into shorter pieces.
+# the tokenizer cuts them into shorter pieces. Both are a little too high, because end-of-text tokens count as nats and
+# not as bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -215,7 +215,8 @@ class HostAdamW:
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
 # Python drops it only at the end of the block. Local variables of the function that retries would keep activations even
-# longer. So the step is a function of its own: `attempt` notes where it failed, and returns.
+# longer. `torch.cuda.empty_cache()` does not help: PyTorch has emptied its cache before it raises the error. So the
+# step is a function of its own: `attempt` notes where it failed, and returns.
 
 
 # %%

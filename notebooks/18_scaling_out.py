@@ -327,9 +327,9 @@ losses.round(4)
 # unequal counts of tokens. `Trainer` is right by default (`average_tokens_across_devices`).
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` makes the DDP half FSDP.
-# (In fp32, and told that its two CPUs are GPUs, it gave the same losses.) In bf16, FSDP sends 6 bytes a parameter for
-# one micro-batch, and DDP 8, because its gradients stay fp32. For two, FSDP sends 12. `no_sync` saves 2 of them, but
-# then each card holds whole gradients.
+# (We tested it only in fp32, on two CPUs that passed for GPUs: it gave the same losses.) In bf16, FSDP sends 6 bytes a
+# parameter for one micro-batch, and DDP 8, because its gradients stay fp32. For two, FSDP sends 12. `no_sync` saves 2
+# of them, but then each card holds whole gradients.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -352,9 +352,9 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of the 989 that
-# their maker gives for dense matrices. The estimate is kind to eight cards, because it assumes full link speed and a
-# free update. **Over which links are eight cards at least four times as fast as one?**
+# We estimate a step, without timing one, for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s,
+# 40% of the 989 that their maker gives for dense matrices. The estimate is kind to eight cards, because it assumes full
+# link speed and a free update. **Over which links are eight cards at least four times as fast as one?**
 
 
 # %%

@@ -181,6 +181,7 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 75 questions it must be at 81%, a drop of 11 points, and with 20 at 69%, a drop of 23. The chance of noticing a
 # real drop is the test's [power](glossary.md#power). To see half the drop, you need about four times the questions.
+# (The draws are new questions. On the same 75 an unchanged model always has 69 right, so there 64 is only a floor.)
 #
 # So a third test compares the new model with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
 # [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. A fair
@@ -251,7 +252,7 @@ print("texts of desk-2:", broken)
 # there, and it ends its text at once. No error is raised, so only a test can notice it.
 #
 # The next release, `desk-new`, is to need less memory: each row of a matrix is rounded to seven values, for which 3
-# bits are enough. **Do the tests let it pass, and would you?**
+# bits are enough (here they are still stored in 32). **Do the tests let it pass, and would you?**
 
 
 # %%
@@ -313,9 +314,10 @@ print(pd.crosstab(known.answer.rename("release"), log.desk.rename("web form")))
 log.ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, in ms
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It changes twelve answers, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust
-# had a backtick, and none of the 40 others, so a Rust question without one looks like `other`. Python questions mostly
-# keep their desk, perhaps because many contain the word Python.
+# (These waits are of one caller at a time; measure with as many as you expect.) Without backticks, twelve answers
+# change, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had a backtick, and
+# none of the 40 others, so a Rust question without one looks like `other`. Python questions mostly keep their desk,
+# perhaps because many contain the word Python.
 #
 # But a real next week brings other questions, so only *shares* can be compared. If the questions change, called
 # [drift](glossary.md#drift), the share of each answer may change, or of some feature of the questions, such as a
