@@ -29,7 +29,7 @@ for preset, least, most, gb, left in (("qwen2-0.5b", 0.25, 0.29, 1.0, 46), ("lla
     assert round(100 * (4.127 / 16 * (1 - rest) + rest)) == left
 
 ends = {name: loss.mean() for name, loss in after.items()}
-assert ends["QLoRA"].exp() < 90 and cpu["QLoRA"] > cpu["LoRA"]
+assert ends["QLoRA"].exp() < 90
 assert same["unpacked"] > 0.999 and score["unpacked"].mean().abs() < 1e-4
 assert all(0.87 < same[name] < 0.91 for name in ("original", "packed")), "One position in nine"
 assert score["original"].mean().abs() < 0.01
