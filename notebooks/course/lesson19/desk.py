@@ -22,7 +22,7 @@ def desk_adapter(tokenizer: PreTrainedTokenizerBase) -> tuple[PeftModel, pd.Data
     """Train lesson 1's adapter for two epochs. The tokenizer pads on the left, and its template ends the prompt.
 
     Returns:
-        The model, its questions, and 75 others.
+        The adapted model, its questions, and 75 unseen ones, each with its desk.
     """
     rust = pd.read_json(DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
     general = pd.read_json(DATA / "questions/general.jsonl", lines=True)
