@@ -8,33 +8,18 @@ On one thread, in about ten minutes.
 """
 
 import sys
-from pathlib import Path
 
-import jupytext
 import pandas as pd
 import torch
+from lesson_page import names_of
 from sklearn.base import clone
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT)]
 SETTINGS = ((0, 0), (1, 3e-4), (1, 1e-3), (1, 3e-3), (1, 1e-2), (3, 1e-3), (3, 3e-3))  # epochs and rate
-
-
-def lesson() -> dict:
-    """The names of the lesson up to its function `fine_tuned`."""
-    names = {}
-    for cell in jupytext.read(ROOT / "notebooks" / "13_classification.py").cells:
-        if "def fine_tuned(" in cell.source:
-            exec(cell.source.partition("\nrecorded =")[0], names)  # noqa: S102
-            return names
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "13_classification.py", "exec"), names)  # noqa: S102
-    raise ValueError("the lesson defines no fine_tuned")
 
 
 def main() -> None:
     torch.set_num_threads(1)
-    page, rows = lesson(), []
+    page, rows = names_of("13_classification", "fine_tuned", cut="\nrecorded ="), []
     train, x = page["train"], page["x"]
     for epochs, rate in SETTINGS:
         for fold, (fitted, left) in enumerate(page["folds"].split(train.text, train.label)):

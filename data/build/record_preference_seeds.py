@@ -10,33 +10,19 @@ On one thread, in about four minutes.
 
 import sys
 from functools import partial
-from pathlib import Path
 
-import jupytext
 import pandas as pd
 import torch
+from lesson_page import names_of
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "notebooks"), str(ROOT)]
 SETTINGS = {"SFT": (3e-4, 6e-4, 1.2e-3), "DPO": (1e-4, 3e-4, 1e-3), "DPO + SFT": (3e-4, 1e-3)}
 BETAS = {"DPO, beta 0.02": 0.02, "DPO, beta 0.5": 0.5}  # beside the lesson's 0.1, at its good rate
 GOOD, SEEDS = {("SFT", 6e-4), ("DPO", 3e-4), ("DPO + SFT", 3e-4)}, 3
 
 
-def lesson() -> dict:
-    """The names of the lesson after the cell that defines `measure`."""
-    names = {}
-    for cell in jupytext.read(ROOT / "notebooks" / "14_preferences.py").cells:
-        if cell.cell_type == "code":
-            exec(compile(cell.source, "14_preferences.py", "exec"), names)  # noqa: S102
-        if "def measure(" in cell.source:
-            return names
-    raise ValueError("the lesson defines no measure")
-
-
 def main() -> None:
     torch.set_num_threads(1)
-    names, rows = lesson(), []
+    names, rows = names_of("14_preferences", "measure"), []
     dpo, sft = names["dpo_loss"], names["answer_loss"]
     losses = names["LOSSES"] | {"DPO + SFT": lambda model, pairs: dpo(model, pairs) + sft(model, pairs)}
     losses |= {method: partial(dpo, beta=beta) for method, beta in BETAS.items()}
