@@ -3,6 +3,8 @@ PYTHON ?= python3
 # A Linux laptop without an NVIDIA card: make TORCH_INDEX=https://download.pytorch.org/whl/cpu run
 TORCH_INDEX ?=
 BIN := .venv/bin
+# Many processes import the same modules, so they are kept compiled, even where the machine is set to keep none.
+export PYTHONDONTWRITEBYTECODE =
 
 # Several processes at once, each with one thread: with more they wait for one another. Nothing here compiles, and each
 # process that loads peft would load torch's compiler, for a second.
@@ -55,14 +57,10 @@ lint: .venv/installed
 	$(BIN)/python -m ruff check . && $(BIN)/python -m ruff format --check .
 
 # torch by pip, which a person may have told where the build for their card is; the rest by uv, which downloads side by
-# side and takes a tenth of the time, or by pip where uv reaches no index. pip would compile on one processor, compileall
-# does on all of them, and passes over templates that are no Python. What few processes load is compiled when they do.
-NOT_COMPILED := /(tests|_internal|_inductor|_vendored|lexers|physics|fontTools|networkx|pip|setuptools|openai|sqlalchemy)/
-NOT_COMPILED := $(NOT_COMPILED)|/models/(?!auto/|qwen2/|llama/)|/(trl/experimental|scipy/signal|playwright/a?sync_api)/
+# side and takes a tenth of the time, or by pip where uv reaches no index. A module is compiled when it is first imported.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q --no-compile $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX)) -c constraints.txt torch uv
 	$(BIN)/uv pip install -q --python $(BIN)/python -c constraints.txt -e ".[test]" || \
 		$(BIN)/python -m pip install -q --no-compile -c constraints.txt -e ".[test]"
-	$(BIN)/python -m compileall -qq -j 0 -x '$(NOT_COMPILED)' .venv/lib || true
 	$(BIN)/python -c "open('.venv/installed', 'w')"
