@@ -1,50 +1,62 @@
-"""The PEFT family: what is trained, by kind of parameter, and how much of a step's arithmetic a method saves."""
+"""The PEFT family: whether another method is worth changing to, and how much of a step's arithmetic one saves."""
 
-import re
 from functools import partial
 
-import torch
-from torch import nn
+import numpy as np
+import pandas as pd
+from scipy import stats
 
-from course.exercises import Quiz, function_exercise
+from course.exercises import Quiz, Wrong, function_exercise, kind
+
+OPEN = "cannot tell"
 
 
-def _kinds(model, number=r"\b\d+\b", every=False, size=nn.Parameter.numel, add=True):
+def _runs():
+    """Losses of 20 documents with three seeds by two methods; each case makes another mistake show."""
+    documents = np.arange(20)[:, None]
+    for story, gain, alternating, seeds in (
+        ("where a hard document is hard for both", 0.1, 0.02, 0.01),
+        ("where documents disagree", 0.1, 0.3, 0.001),
+        ("where seeds disagree widely", 0.1, 0.02, 0.09),
+        ("where seeds disagree", 0.1, 0.02, 0.06),
+        ("where the gain is sure and small", 0.01, 0.002, 0.001),
+    ):
+        lora = pd.DataFrame(3 + documents % 7 / 2 + np.zeros(3))
+        yield story, lora, lora - gain + alternating * (-1.0) ** documents + [-seeds, 0, seeds], 0.02
+
+
+def _decide(lora, new, margin, axes=(1, 0), t=stats.t.ppf, least=1.0, unsure=OPEN, parts=lambda x, y: [y - x]):
     """The exercise's answer; its options make the mistakes."""
-    counts = {}
-    for name, parameter in model.named_parameters():
-        if every or parameter.requires_grad:
-            name = re.sub(number, "*", name)
-            counts[name] = add * counts.get(name, 0) + size(parameter)
-    return counts
+    means = [part.mean(axis=axis) for axis in axes for part in parts(lora, new)]
+    half = sum((t(0.975, len(each) - 1) * each.sem()) ** 2 for each in means) ** 0.5
+    low, high = (new - lora).to_numpy().mean() + np.array([-half, half])
+    return "switch" if high < -least * margin else "stay" if low > -least * margin else unsure
 
 
-def _model(trained):
-    """Two blocks of two layers; what is trained has `trained` in its name."""
-    with torch.device("meta"):  # draws nothing, so the reader's random numbers stay
-        blocks = [nn.ModuleDict({"q_proj": nn.Linear(4, 3), "ia3": nn.Linear(3, 2, bias=False)}) for _ in range(2)]
-        model = nn.ModuleDict({"layers": nn.ModuleList(blocks), "norm": nn.LayerNorm(2)})
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(trained in name)
-    return model
+def _answer(given, *_):
+    if not isinstance(given, str) or given not in ("switch", "stay", OPEN):
+        raise Wrong(f"'switch', 'stay' or {OPEN!r} is asked for, and this is {kind(given)}.")
+    return given
 
 
-kinds = function_exercise(
+decide = function_exercise(
     "ex08_1",
-    "what is trained in three small models: biases, a layer, or everything",
-    "`model.named_parameters()` gives names and parameters. Go through those with `requires_grad`.",
-    '`name.split(".")` cuts a name into parts, and `part.isdigit()` says which are numbers. Add up `numel()` by kind.',
-    right=_kinds,
-    cases=[(f"for {story}", _model(part)) for story, part in (("biases", "bias"), ("a layer", "ia3"), ("all", ""))],
+    "five studies, in which documents, seeds or the margin decide",
+    "Subtract first. `apart.mean(axis=1)` has a mean for each document, and `apart.mean(axis=0)` one for each seed.",
+    "Each has a standard error, `means.sem()`, and its own `stats.t.ppf(0.975, len(means) - 1)`. Add the squares.",
+    right=_decide,
+    cases=_runs,
     mistakes={
-        "frozen parameters are counted, too.": partial(_kinds, every=True),
-        "blocks are told apart. Write `*` for the number of each.": partial(_kinds, number="$^"),
-        "a digit within a part, as in `ia3`, belongs to the name.": partial(_kinds, number=r"\d+"),
-        "these are numbers of tensors. A tensor has `numel()` parameters.": partial(_kinds, size=lambda p: 1),
-        "these are the parameters of one block. Add up those of all.": partial(_kinds, add=False),
+        "what makes a document hard for both cancels if you subtract first.": partial(_decide, parts=lambda *x: x),
+        "the seeds alone speak for it. Other documents may not.": partial(_decide, axes=[0]),
+        "three seeds need Student's t, not 1.96.": partial(_decide, t=lambda level, _: stats.norm.ppf(level)),
+        "the documents alone speak for it. Other seeds may not.": partial(_decide, axes=[1]),
+        "it is surely better, but is it by `margin`?": partial(_decide, least=0.0),
+        "the change pays in a part of the interval, which is no reason to stay.": partial(_decide, unsure="stay"),
+        "it is the other way round: a lower loss is better.": lambda x, y, margin: _decide(y, x, margin),
     },
-    read=lambda given, model: given,
-    alike=lambda given, right: isinstance(given, dict) and given == right,
+    read=_answer,
+    alike=lambda given, right: given == right,
 )
 
 

@@ -109,21 +109,20 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
 
 
 @described
-def intervals_chart(tables: dict[str, pd.DataFrame], alone: dict[str, pd.DataFrame]) -> Chart:
-    """Perplexity above LoRA's on two models, with intervals: thin for all questions together, thick for one alone."""
+def intervals_chart(tables: dict[str, pd.DataFrame]) -> Chart:
+    """Perplexity above LoRA's on two models, with intervals that hold together."""
     figure, axes = new_figure(5.6)
     order = tables["bundled model"].difference.sort_values().index
-    for shift, color, model in zip((-0.15, 0.15), ("C0", "C1"), tables, strict=True):
-        for table, width, label in ((tables, 1.2, None), (alone, 4, model)):
-            middle, low, high = table[model].reindex(order)[["difference", "low", "high"]].T.to_numpy()
-            at, ends = np.arange(len(order)) + shift, (middle - low, high - middle)
-            axes.errorbar(middle, at, xerr=ends, fmt="o", color=color, elinewidth=width, label=label)
+    for shift, (model, table) in zip((-0.15, 0.15), tables.items(), strict=True):
+        middle, low, high = table.reindex(order)[["difference", "low", "high"]].T.to_numpy()
+        at = np.arange(len(order)) + shift
+        axes.errorbar(middle, at, xerr=(middle - low, high - middle), fmt="o", elinewidth=2, label=model)
     axes.set_xscale("symlog", linthresh=10)
     ticks = (-10, -5, 0, 5, 10, 20, 50, 100)
     axes.set(xticks=ticks, xticklabels=ticks, yticks=range(len(order)), yticklabels=map(METHODS.get, order))
-    axes.set_xlabel("perplexity above LoRA's (%; logarithmic beyond 10), 95% intervals: thin jointly, thick alone")
+    axes.set_xlabel("perplexity above LoRA's (%; logarithmic beyond 10), with 95% intervals that hold together")
     axes.axvline(0, color=INK)
     axes.invert_yaxis()
     axes.legend()
-    headline(figure, "Asked together, none beats LoRA measurably, and four are worse on both")
+    headline(figure, "No method beats LoRA measurably, and four are worse on both models")
     return figure
