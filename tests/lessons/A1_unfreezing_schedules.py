@@ -1,19 +1,18 @@
-assert tables["full"].shape == (10, 8) and tables["gradual unfreezing"][:, 5].tolist() == [1.0] * 8 + [0.0] * 2
-assert round(tables["discriminative rates"][-1, 0], 6) == 0.1
-mistake = changes.pop("gradual, mistaken")
-assert (changes > 0).all(axis=None), "every part moves in the end"
-assert changes.loc["block 0"].round(1).tolist() == [3.3, 0.7, 0.4]
-assert (mistake[4:] > 0).sum() == 0 < mistake["block 7"] and round(mistake["block 3"], 1) == 0.0
-assert (changes.idxmin() == "norm").all()
-
-assert recorded.learning_rate[names].tolist() == points.validation_perplexity.unstack(0)[names].idxmin().tolist()
-assert recorded.general[names].round().tolist() == [64, 57, 58, 53] and round(recorded.general_before["full"]) == 36
-file = tl.DATA / "comparisons/tiny/all/comparison.csv"
-assert "# - test_documents: 40\n" in file.read_text() and "# - against: full\n" in file.read_text()
+assert tables["full"].shape == (10, 17) and (tables["gradual_unfreezing"][:, 9] > 0).tolist() == [1] * 8 + [0] * 2
+assert round(tables["discriminative_rates"][-1, 2], 6) == 0.1
+assert len(left_out(model, mistaken)) == 74 and sum(1 for _ in model.parameters()) == 98
+# To 0.1%, as other machines round otherwise. Before, general was 38.6.
+assert np.allclose(yours, runs.loc["discriminative_rates", 3.16e-3, 0], rtol=1e-3)
+rust_full, general_full = runs.loc["full", 1e-3, 0]
+assert abs(yours[0] - rust_full) < 1 and (yours[1] - 38.6) < 0.64 * (general_full - 38.6)
+names = list(tables)
+recorded = course.recorded("tiny/all/comparison").set_index("strategy").loc[names]
+assert recorded.learning_rate.tolist() == points.validation_perplexity.unstack(0)[names].idxmin().tolist()
+assert recorded.general.round().tolist() == [64, 58, 53] and round(recorded.general_before["full"]) == 36
 assert 4 <= recorded.difference["gradual_unfreezing"] < 4.5
-low, high = recorded.difference_low, recorded.difference_high
-assert low["gradual_unfreezing"] > 0 > low["discriminative_rates"] and high["discriminative_rates"] > 0
+found = recorded[["difference_low", "difference_high"]].round(1)
+assert found.loc["discriminative_rates"].tolist() == [-1.8, 1.2] and found.difference_low["gradual_unfreezing"] > 0
 seeds = course.recorded("tiny/all/runs").query("strategy in @names").groupby("strategy").general
 assert seeds.max()["discriminative_rates"] < seeds.min().drop("discriminative_rates").min(), "with every seed"
 best = points.groupby("strategy").apply(lambda of: of.loc[of.validation_perplexity.idxmin()]).loc[names].round()
-assert best.to_numpy().tolist() == [[78, 53], [80, 55], [78, 49], [77, 48]]
+assert best.to_numpy().tolist() == [[78, 53], [78, 49], [77, 48]]
