@@ -247,5 +247,5 @@ WRONG = {
         (lambda old, new, desks: ["unknown"], "for two releases that answer alike: ['unknown'] is not it"),
         (lambda old, new, desks: new != old, "a list of names is asked for"),
     ],
-    "ex20_1": [(lambda pilot, reach: 5.5, "the next whole one is asked for")],
+    "ex20_1": [(lambda *given: ("lora", "Take it."), "does not say 'lora'")],
 }

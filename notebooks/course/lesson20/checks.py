@@ -1,55 +1,65 @@
-"""A project of one's own: how many sources a test needs."""
+"""A project of one's own: its decision, and the sentence that reports it."""
+
+import re
 
 import numpy as np
 from scipy import stats
 
-from course.exercises import Quiz, Wrong, function_exercise, number
+from course.exercises import Quiz, Wrong, function_exercise, kind
 
-WIDE = [0.9, -1.1, 0.2, 1.3, -0.6]
 CASES = (
-    ("for a pilot of five sources", WIDE, 0.5),
-    ("for the same pilot and a wider interval", WIDE, 0.9),
-    ("for a pilot of eight sources", [0.12, 0.31, -0.05, 0.2, 0.44, 0.07, 0.18, 0.25], 0.05),
-    ("for an interval that two sources would give", [0.5, 0.51, 0.49], 0.2),
+    ("for a clear gain", [0.4, 0.25, 0.2, 0.15, 0.35], 0.1, "bitfit", "lora"),
+    ("for a gain above 0 that may be too small", [0.08, 0.1, 0.07, 0.12, 0.09, 0.06], 0.1, "bitfit", "lora"),
+    ("for gains around zero", [0.02, -0.03, 0.05, 0.01, 0.04, -0.01], 0.1, "lora", "full"),
+    ("for gains that scatter", [0.9, -0.3, 0.2, 0.6], 0.5, "lora", "full"),
 )
 
 
-def _needed(ddof=1, freedom=lambda n, pilot: n - 1, tail=0.975):
-    """The search for the number, with what students change in it."""
+def _conclusion(ddof=1, freedom=lambda n, had: n - 1, real=False):
+    """What is asked for, with what students change in it."""
 
-    def sources_needed(pilot, reach):
-        s, n = np.std(pilot, ddof=ddof), 2
-        while stats.t.ppf(tail, freedom(n, pilot)) * s / n**0.5 > reach:
-            n += 1
-        return n
+    def conclusion(gains, worthwhile, cheap, dear):
+        had, gain, s = len(gains), np.mean(gains), np.std(gains, ddof=ddof)
+        half = [stats.t.ppf(0.975, freedom(n, had)) * s / n**0.5 for n in range(had, 200)]
+        low, high = gain - half[0], gain + half[0]
+        winner = cheap if high < worthwhile else dear if low > 0 and (real or gain >= worthwhile) else None
+        enough = next(
+            n for n, h in enumerate(half, had) if gain + h < worthwhile or gain - h > 0 and gain >= worthwhile
+        )
+        return winner, f"{winner or f'cannot tell, {enough}'}: {gain:.2f} ({low:.2f} to {high:.2f})"
 
-    return sources_needed
-
-
-def _whole(given: object, *_) -> float:
-    if number(given) != round(number(given)):
-        raise Wrong(f"{number(given):.2f} is no number of sources; the next whole one is asked for.")
-    return number(given)
+    return conclusion
 
 
-sources_needed = function_exercise(
+def _read(given, gains, worthwhile, *names):
+    winner, sentence = given if isinstance(given, tuple) and len(given) == 2 else (0, 0)
+    if not isinstance(winner, str | None) or not isinstance(sentence, str):
+        raise Wrong(f"a pair of a name or None and a sentence is asked for, and this is {kind(given)}.")
+    if (winner or "cannot tell") not in sentence.lower():
+        raise Wrong(f"the sentence does not say {winner or 'cannot tell'!r}.")
+    return given
+
+
+def _alike(given, right):
+    said, wanted = (set(re.findall(r"-?\d+(?:\.\d+)?", sentence)) for _, sentence in (given, right))
+    return given[0] == right[0] and wanted <= said
+
+
+conclusion = function_exercise(
     "ex20_1",
-    "the numbers of sources for three pilot runs and four half-widths that are wanted",
-    "Begin with $n = 2$ and go up by one until the half-width is small enough: a `while` loop.",
-    "`np.std` divides by the number of values, unless you give it `ddof=1`. For an interval at 95%, the factor is "
-    "`stats.t.ppf(0.975, ...)`.",
-    "The degrees of freedom are those of the planned test, so they change in every round: `n - 1`.",
-    right=_needed(),
+    "the winner for four lists of gains, and whether the sentence has the numbers",
+    "`np.std` divides by the number of values, unless you give it `ddof=1`. The factor is `stats.t.ppf(0.975, n - 1)`.",
+    "Make a function of `n` that returns the winner or None; only the half-width depends on `n`.",
+    "Call it for `len(gains)`, and while it returns None for one more.",
+    right=_conclusion(),
     cases=CASES,
-    read=_whole,
+    read=_read,
+    alike=_alike,
     mistakes={
-        "this has n degrees of freedom; n differences leave n − 1.": _needed(freedom=lambda n, pilot: n),
-        "this takes 1.96; with few sources, Student's factor is larger.": _needed(freedom=lambda n, pilot: np.inf),
-        "this takes the degrees of freedom of the pilot; the final interval has those of the test.": _needed(
-            freedom=lambda n, pilot: len(pilot) - 1
-        ),
-        "this is the standard deviation with division by the number of values; divide by one less.": _needed(ddof=0),
-        "this takes the factor of a 90% interval: 2.5% lie beyond each end of one at 95%.": _needed(tail=0.95),
+        "this takes 1.96; Student's factor is larger.": _conclusion(freedom=lambda n, had: np.inf),
+        "the deviation of a sample divides by one less than its number.": _conclusion(ddof=0),
+        "the rule also asks that the gain is at least `worthwhile`.": _conclusion(real=True),
+        "the next test has degrees of freedom of its own.": _conclusion(freedom=lambda n, had: had - 1),
     },
 )
 
