@@ -16,12 +16,10 @@
 
 # %% slideshow={"slide_type": "subslide"}
 import atexit
-import json
 import os
 import shutil
 import subprocess
 import sys
-import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -30,7 +28,6 @@ import numpy as np
 import pandas as pd
 import torch
 from huggingface_hub import ModelCard, ModelCardData
-from openai import OpenAIError
 from scipy.stats import binom, binomtest, chi2_contingency
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
@@ -122,7 +119,7 @@ print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 # %%
 print((work / "asking.py").read_text("utf-8"))
 sys.path.append(str(work))  # so that Python finds asking.py
-from asking import DESKS, ask, connect, desk_of
+from asking import DESKS, ask, connect, desk_for, desk_of
 
 
 def answers(model, questions):
@@ -282,31 +279,15 @@ print(f"{(rounded == known.desk).sum()} of 75 right, {lost} lost, {won} won")
 # ## See when the questions change
 #
 # After the release nobody tells you the right answers, but your program can keep a log, one line of JSON for each
-# request. (Questions can contain personal data, so decide who may read it.) Your program calls `desk_for`, which
+# request. (Questions can contain personal data, so decide who may read it.) `desk_for` of `asking.py` asks, logs, and
 # answers `unknown` if the server fails. A week later, the 75 questions come through a new web form, which strips all
 # backticks. **How many answers will it change?**
 
-
 # %%
-def desk_for(question, path):
-    """Ask for the desk of a question, and log it."""
-    entry = {"time": time.time(), "model": "desk", "question": question, "text": ""}
-    began = time.perf_counter()
-    try:
-        entry["text"] = ask(client, "desk", question)
-    except OpenAIError as error:
-        entry["error"] = repr(error)
-    entry["ms"] = 1000 * (time.perf_counter() - began)
-    entry["desk"] = desk_of(entry["text"])
-    with path.open("a", encoding="utf-8") as log:
-        log.write(json.dumps(entry) + "\n")
-    return entry["desk"]
-
-
 path = log_folder / "web_form.jsonl"
 path.unlink(missing_ok=True)  # of an earlier run of this cell
 for question in known.question:
-    desk_for(question.replace("`", ""), path)
+    desk_for(client, "desk", question.replace("`", ""), path)
 log = pd.read_json(path, lines=True)
 print(pd.crosstab(known.answer.rename("release"), log.desk.rename("web form")))
 
@@ -403,8 +384,8 @@ _ = (work / "requirements.txt").write_text(
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# To move service and tests, copy `desk-service`, take `desk_for` into your program, and run in the folder `pip install
-# -r requirements.txt`.
+# To move all, copy `desk-service`, and run there `pip install -r requirements.txt`. Your program imports `connect` and
+# `desk_for` from `asking.py`.
 #
 # ## Key ideas
 #

@@ -49,7 +49,8 @@ kept = {path.name for path in work.glob("[!._]*")}
 assert kept == {"desk", "asking.py", "pytest.ini", "release.json", "requirements.txt", "test_desk.py"}
 assert {path.name for path in log_folder.iterdir()} == {"web_form.jsonl", "server.log"}
 unserved = work.parent / "unserved.jsonl"
-assert desk_for("Who?", unserved) == "unknown" and "APIConnectionError" in json.loads(unserved.read_text())["error"]
+assert desk_for(client, "desk", "Who?", unserved) == "unknown"
+assert "APIConnectionError" in json.loads(unserved.read_text())["error"]
 unserved.unlink()
 
 # Two methods on the same questions, and how the new form changes them.

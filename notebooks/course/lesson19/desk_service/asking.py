@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from urllib.request import ProxyHandler, build_opener
 
-from openai import DefaultHttpxClient, OpenAI
+from openai import DefaultHttpxClient, OpenAI, OpenAIError
 
 DESKS = ["Python", "Rust", "other"]
 FILE = Path(__file__).with_name("release.json")
@@ -37,6 +37,21 @@ def ask(client, model, question):
     options = {"model": model, "max_tokens": 3, "temperature": 0}
     chat = client.chat.completions.create(messages=messages, **options)
     return chat.choices[0].message.content
+
+
+def desk_for(client, model, question, path):
+    """Ask for the desk of a question, `unknown` if the server fails, and log it."""
+    entry = {"time": time.time(), "model": model, "question": question, "text": ""}
+    began = time.perf_counter()
+    try:
+        entry["text"] = ask(client, model, question)
+    except OpenAIError as error:
+        entry["error"] = repr(error)
+    entry["ms"] = 1000 * (time.perf_counter() - began)
+    entry["desk"] = desk_of(entry["text"])
+    with open(path, "a", encoding="utf-8") as log:
+        log.write(json.dumps(entry) + "\n")
+    return entry["desk"]
 
 
 def ask_release():
