@@ -331,8 +331,8 @@ for name in ("tiny", "smollm2-135m-instruct"):
 # reaches 84. On SmolLM2 the best rates are 0.0003 and 0.003, again a factor of ten, and on large models LoRA's is about
 # ten times as high, too (Schulman et al.).
 #
-# The factor carries over, but the rates do not. For a model of seven billion parameters begin near 1e-4. For SmolLM2
-# begin near 3e-3: at 1e-4 LoRA ends at 70 there, not at 40.
+# The factor carries over, but the rates do not. For a model of seven billion parameters begin near 1e-4. On SmolLM2
+# LoRA ends at 70 at that rate, not at 40.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save, switch, merge
@@ -389,8 +389,7 @@ for model in (new_model(), merged):
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The merged file is 18 times as large as an adapter. The pretrained model writes first, then yours, with Rust's words in
-# place of Python's. (It learned words, not sense.)
+# The pretrained model writes first, then yours, with Rust's words in place of Python's. (It learned words, not sense.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What LoRA saves and what it does not
@@ -440,20 +439,20 @@ import tlkit as tl
 course.quiz("quiz05")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 5.1.** Adapt only chosen layers. Freeze `model`, replace each `nn.Linear` anywhere in it whose own name is
-# in `names`, such as `{"q_proj", "v_proj"}`, by `wrap(layer)`, and return the model. In your code, `wrap` would be
-# `LoRALinear`.
+# **Exercise 5.1.** Merge your own LoRA layers, in any model. Replace each layer of class `kind`, anywhere in `model`,
+# by its `base` with the merged weight $W + \frac{\alpha}{r} B A$. Keep its bias and data type, and return the model.
+# After `merge(own, LoRALinear)`, `own.save_pretrained` writes a plain model, without peft.
 
 # %%
-from torch import nn
+import torch
 
 
-def adapt(model, names, wrap):
-    """Freeze a model, and wrap its linear layers of the given names."""
+def merge(model, kind):
+    """Make each LoRA layer of a model one linear layer again."""
     # your code here
 
 
-course.check("ex05_1", adapt)
+course.check("ex05_1", merge)
 
 # %% [markdown]
 # Previous: [4 · Full fine-tuning](04_full_fine_tuning.ipynb) ·

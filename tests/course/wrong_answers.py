@@ -183,8 +183,8 @@ WRONG = {
         (bits, "2 numbers are asked for"),
     ],
     "ex05_1": [
-        (lambda model, names, wrap: names, "the model is asked for"),
-        (lambda model, names, wrap: wrap(model), "your function stopped with AttributeError"),
+        (lambda model, kind: [*model.modules()], "is not it"),
+        (lambda model, kind: model.merge_and_unload(), "your function stopped with AttributeError"),
     ],
     "ex06_1": [
         (lambda x, *layer: x, "the result has the shape"),
@@ -199,7 +199,7 @@ WRONG = {
         (lambda model, blocks: find_blocks(model)[-blocks:], "this is ModuleList"),
     ],
     "ex08_1": [
-        (lambda *given: "DoRA", "is asked for, and this is str"),
+        (lambda *given: "DoRA", "is not it"),
     ],
     "ex10_1": [
         (_mended(within=True), "the `except` block had not ended"),

@@ -24,10 +24,9 @@ assert sum(outs) == 14_336 == 235_520 - 221_184
 rank_1 = 8 * (2 * (192 + 192) + 2 * (192 + 96) + 3 * (192 + 512))
 assert 8 * rank_1 == 221_184 and 221_184 // 3_072 == 72
 first = perplexity(new_model())
-assert round(first) == 120 and (live.perplexity < 0.95 * first).all()
-assert [*live.iloc[:, 0].round()] == [69, 74, 75, 70, 69]
+assert round(first) == 120 and [*live.iloc[:, 0].round()] == [69, 74, 75, 70, 69]
 assert [*live.iloc[3:, 1].round()] == [93, 99] and [*live.iloc[3:, 2].round()] == [125, 28]
-assert 12.3 < live["file, kB"].iloc[0] < 16  # 3,072 numbers of 4 bytes, and their names
+assert 12.3 < live["file, kB"].iloc[0] < 16
 for rate in (0.01, 0.05):
     try_out("LoRA, rank 1", rate)
     assert live.perplexity["LoRA, rank 1"] < rows["LoRA, rank 1"][1]
@@ -53,20 +52,18 @@ assert [*worse.index[worse["SmolLM2-135M"] & ~worse["bundled model"]]] == ["qlor
 assert [round(stats.t.ppf(1 - 0.025 / n, k), 1) for k in (39, 2) for n in (13, 12, 1)] == [3.1, 3, 2, 16.1, 15.4, 4.3]
 assert tables["SmolLM2-135M"].loc["rslora", ["low", "high"]].round(1).tolist() == [-12.5, 14.4]
 assert {*both.index} - {*tables["SmolLM2-135M"].index} == {"bitfit"} and len(both) == 13
-losses = course.recorded("tiny/all/documents").eval("loss = nats / tokens")
-losses = losses.pivot_table("loss", ["strategy", "document"], "seed")
-answers = [_decide(losses.loc["lora"], losses.loc["dora"], margin) for margin in (0, 0.01, 0.02)]
-assert answers == ["switch", "cannot tell", "stay"]
-forgotten = all_methods.general
-assert forgotten[["rslora", "pissa", "lora_plus"]].round().agg(["min", "max"]).tolist() == [47, 49]
-assert round(forgotten["lora"]) == 54
+losses = course.recorded("tiny/all/documents").eval("loss = nats / tokens").set_index(["strategy", "document", "seed"])
+pair = [losses.loss[method].unstack() for method in ("lora", "dora")]
+assert [_decide(*pair, margin) for margin in (0, 0.01, 0.02)] == ["switch", "cannot tell", "stay"]
+variants = ["lora", "rslora", "pissa", "lora_plus"]
+assert all_methods.general[variants].round().tolist() == [54, 47, 48, 49]
 
 peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
 assert -(-len(tl.pack(rust.train[:200], tokenizer, 128)) // 4) == 55
 grids = recorded_rates("tiny").groupby("strategy").learning_rate.unique()
 above = {m: min(rate for rate in grids[m] if rate > rates[m]) / rates[m] for m in both.index}
-assert round(min(above.values()), 1) == 2 and max(above.values()) == 10 and rates["prefix_tuning"] == 0.1
+assert round(min(above.values()), 1) == 2 and max(above.values()) == 10
 real = recorded_rates(smollm2)
 assert {*real.seed} == {0}
 real = real.query("learning_rate == 1e-6").groupby("strategy").validation_perplexity.mean()
@@ -74,8 +71,7 @@ assert round(real["prefix_tuning"] / real["lora"], 1) == 1.4
 assert {"train_documents: 200", "test_documents: 40", "seeds: 3"} <= {*course.provenance("tiny/all").splitlines()}
 real = pd.concat(course.recorded(f"{smollm2}{part}/comparison") for part in ("", "/peft")).set_index("strategy")
 assert -(-round((real.tokens_per_second * real.seconds).min() / 127) // 4) == 44
-assert real.general[["rslora", "pissa", "lora_plus"]].round().agg(["min", "max"]).tolist() == [30, 32]
-assert round(real.general["lora"]) == 28
+assert real.general[variants].round().tolist() == [28, 31, 30, 32]
 real = real.peak_memory_mb
 assert [round(peak[m]) for m in ("lora", "dora")] == [100, 159]
 assert [round(table["lora_fa"] / table["lora"], 2) for table in (real, peak)] == [0.88, 0.85]

@@ -1,4 +1,4 @@
-"""LoRA: chosen layers of a model are adapted, and the quiz on how the matrices start."""
+"""LoRA: adapted layers of a model are merged, and the quiz on how the matrices start."""
 
 from copy import deepcopy
 from functools import partial
@@ -6,59 +6,63 @@ from functools import partial
 import torch
 from torch import nn
 
-from course.exercises import Quiz, Wrong, function_exercise, kind
+from course.exercises import Quiz, function_exercise
 
 
 class Adapted(nn.Module):
     """Stands for a `LoRALinear`."""
 
-    def __init__(self, base):
+    def __init__(self, base, scaling):
         super().__init__()
-        self.base, self.A = base, nn.Parameter(base.weight.new_zeros(2, base.in_features))
+        self.base, self.scaling = base, scaling
+        self.A, self.B = (nn.Parameter(torch.empty(size)) for size in ((2, base.in_features), (base.out_features, 2)))
 
 
-def _model():
-    """Two blocks, and what is around them. Two names end alike, and `tokens` is no linear layer."""
+def _model(dtype):
+    """Two blocks; the adapted layer of the second has a bias."""
     with torch.device("meta"):  # draws nothing, so the reader's random numbers stay
-        blocks = [nn.ModuleDict({name: nn.Linear(3, 3) for name in ("v_proj", "kv_proj", "up")}) for _ in range(2)]
-        return nn.ModuleDict({"tokens": nn.Embedding(5, 3), "layers": nn.ModuleList(blocks), "head": nn.Linear(3, 5)})
+        adapted = [Adapted(nn.Linear(3, 4, bias=n > 2, dtype=dtype), n) for n in (2, 4)]
+        model = nn.ModuleList(nn.ModuleDict({"up": one, "down": nn.Linear(4, 3)}) for one in adapted)
+    for number, tensor in enumerate(model.to_empty(device="cpu").parameters()):
+        tensor.data.copy_(torch.arange(number, number + tensor.numel()).cos().view_as(tensor))
+    return model
 
 
-def _adapt(model, names, wrap, fits=lambda names, name: name in names, first=True, last=False, deep=True):
+def _merge(model, kind, deep=True, scale=lambda child: child.scaling, bias=True, dtype=None):
     """The exercise's answer; its options make the mistakes."""
-    model = deepcopy(model).requires_grad_(not first)
+    model = deepcopy(model)
     for parent in list(model.modules() if deep else [model]):
         for name, child in list(parent.named_children()):
-            if isinstance(child, nn.Linear) and fits(names, name):
-                setattr(parent, name, wrap(child))
-    return model.requires_grad_(False) if last else model
+            if isinstance(child, kind):
+                child.base.weight.data += scale(child) * (child.B @ child.A).data
+                child.base.bias = child.base.bias if bias else None
+                setattr(parent, name, child.base.to(dtype))
+    return model
 
 
-def _trained(given, *_):
-    """The names of a model's parameters, and which are trained."""
+def _alike(given, model):
     if not isinstance(given, nn.Module):
-        raise Wrong(f"the model is asked for, and this is {kind(given)}.")
-    return {name: parameter.requires_grad for name, parameter in given.named_parameters()}
+        return False
+    found, wanted = ({(name, x.dtype): x for name, x in one.state_dict().items()} for one in (given, model))
+    return found.keys() == wanted.keys() and all(torch.allclose(found[n], x, atol=0.1) for n, x in wanted.items())
 
 
-adapt = function_exercise(
+merge = function_exercise(
     "ex05_1",
-    "which layers of a small model are wrapped, for two sets of names, and which parameters are trained",
-    "The lesson's `inject` has all parts. Freeze first, and then walk over `list(model.modules())`.",
-    "For each `name, child` in `list(parent.named_children())`: is `name in names`, and `child` an `nn.Linear`?",
-    right=_adapt,
-    cases=[(f"for {' and '.join(names)}", _model(), {*names}, Adapted) for names in (["v_proj", "tokens"], ["head"])],
+    "the weights and biases of two small models after merging, one of them in bf16",
+    "Walk over `list(model.modules())` and `list(parent.named_children())` as `inject` does, and look for `kind`.",
+    "Under `torch.no_grad()` add to `child.base.weight` as in the lesson, and put `child.base` in place of `child`.",
+    right=_merge,
+    cases=[(f"for a model in {name}", _model(getattr(torch, name)), Adapted) for name in ("float32", "bfloat16")],
     mistakes={
-        "every linear layer is wrapped, whatever its name.": partial(_adapt, fits=lambda *_: True),
-        "`kv_proj` is wrapped, too. Its name only ends like `v_proj`.": partial(
-            _adapt, fits=lambda names, name: name.endswith(tuple(names))
-        ),
-        "layers within blocks are not wrapped. Walk over `model.modules()`.": partial(_adapt, deep=False),
-        "the model is not frozen.": partial(_adapt, first=False),
-        "the adapters are frozen, too. Freeze before you wrap.": partial(_adapt, last=True),
+        "the layers are as they were. Walk over `model.modules()`.": partial(_merge, deep=False),
+        "the weights are as they were before training. Add the adapter.": partial(_merge, scale=lambda _: 0),
+        "the change is not scaled by alpha / r, which is `scaling`.": partial(_merge, scale=lambda _: 1),
+        "a layer has lost its bias.": partial(_merge, bias=False),
+        "the merged weights are in fp32. They stay in the data type of `base`.": partial(_merge, dtype=torch.float32),
     },
-    read=_trained,
-    alike=lambda given, model: given == _trained(model),
+    read=lambda given, *_: given,
+    alike=_alike,
 )
 
 

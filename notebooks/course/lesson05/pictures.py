@@ -9,19 +9,13 @@ from tlkit.reports.figure import INK, Chart, described, headline, new_figure
 
 @described
 def lora_picture(weight: Tensor, a: Tensor, b: Tensor) -> Chart:
-    """A linear layer and its adapter: the frozen matrix W beside the thin B and A, drawn to scale.
-
-    Args:
-        weight: W, shape (outputs, inputs).
-        a: shape (rank, inputs).
-        b: shape (outputs, rank).
-    """
+    """A linear layer and its adapter: the frozen matrix W beside the thin B and A, drawn to scale."""
     (outputs, inputs), rank = weight.shape, len(a)
     gap = 0.09 * inputs
     figure, axes = new_figure(height=3.6)
     left = 0.0
 
-    def box(symbol: str, rows: float, columns: float, told: object, colour: str = "white", hatch: str = "") -> None:
+    def box(symbol, rows, columns, told, colour="white", hatch=""):
         nonlocal left
         axes.add_patch(Rectangle((left, -rows / 2), columns, rows, facecolor=colour, edgecolor=INK, hatch=hatch))
         middle, large = left + columns / 2, min(rows, columns) > gap
@@ -31,7 +25,7 @@ def lora_picture(weight: Tensor, a: Tensor, b: Tensor) -> Chart:
         axes.text(middle, -rows / 2 - 0.03 * inputs, told, ha="center", va="top", size="small", color=INK)
         left += columns + gap
 
-    def sign(text: str) -> None:
+    def sign(text):
         nonlocal left
         axes.text(left, 0, text, ha="center", va="center", size=15, color=INK)
         left += gap
