@@ -196,9 +196,7 @@ seven.round(1)
 #
 # - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
 #   the last ones are too few.
-# - For each update a card fetches `micro` micro-batches before the first pass, because $T$ counts the tokens of them
-#   all. `gather` collects the cards' counts.
-# - Under `no_sync`, DDP adds up gradients and sends nothing; only the last backward pass sends.
+# - Before the forward pass, `gather` collects the cards' counts of tokens. Their sum is $T$.
 # - The loss is divided by $T / n$. We want $1/T$, and DDP and FSDP already divide the sum of the gradients by $n$. So
 #   the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's, which know about shards.
@@ -209,8 +207,6 @@ seven.round(1)
 # %%
 loop = """
 import sys
-from contextlib import nullcontext
-from itertools import islice
 import torch
 from accelerate import Accelerator
 from torch.distributed.device_mesh import init_device_mesh
@@ -221,21 +217,17 @@ from transformers import AutoModelForCausalLM
 accelerator = Accelerator(cpu=True)
 size = accelerator.num_processes
 
-def train(kind, model, optimizer, loader, micro=1):
+def train(kind, model, optimizer, loader):
     model.train()  # from_pretrained switches dropout off
-    batches = iter(loader)
-    while parts := list(islice(batches, micro)):
-        tokens = sum((labels[:, 1:] != -100).sum() for _, labels in parts)
-        T, total = accelerator.gather(tokens).sum().item(), 0
-        for k, (rows, labels) in enumerate(parts, 1):
-            with nullcontext() if k == len(parts) else accelerator.no_sync(model):
-                loss = model(rows, labels=labels, num_items_in_batch=T / size).loss
-                accelerator.backward(loss)
-            total += loss.detach()
+    for rows, labels in loader:
+        tokens = (labels[:, 1:] != -100).sum()
+        T = accelerator.gather(tokens).sum().item()
+        loss = model(rows, labels=labels, num_items_in_batch=T / size).loss
+        accelerator.backward(loss)
         accelerator.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        accelerator.print(kind, accelerator.gather(total).mean().item())
+        accelerator.print(kind, accelerator.gather(loss.detach()).mean().item())
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -249,9 +241,9 @@ with_ddp = """
 model = AutoModelForCausalLM.from_pretrained(sys.argv[1], dtype=torch.float32)
 optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
 data = TensorDataset(*torch.load("rows.pt"))
-loader = DataLoader(data, batch_size=2)
+loader = DataLoader(data, batch_size=8 // size)
 model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
-train("DDP", model, optimizer, loader, micro=2)
+train("DDP", model, optimizer, loader)
 state = accelerator.get_state_dict(model)
 if accelerator.is_main_process:
     accelerator.unwrap_model(model).save_pretrained("trained", state_dict=state)
@@ -295,20 +287,25 @@ if ended.returncode:
 lines = [line.split() for line in ended.stdout.splitlines()]
 out = {k: [float(x[1]) for x in lines if x[:1] == [k]] for k in ("DDP", "FSDP")}
 
+
 # %%
-by_one, after, models = {}, {}, {"untrained": new_model()}
-for n, name in ((2, "plain mean"), (1, "one process")):
-    alone, by_one[name] = new_model(), []
-    optimizer = torch.optim.AdamW(alone.parameters(), lr=1e-3)
+def in_one_process(cards):  # with the plain mean of so many cards' losses
+    model, losses = new_model(), []
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for batch in zip(inputs.split(8), labels.split(8), strict=True):
-        cards = zip(*(each.chunk(n) for each in batch), strict=True)
-        loss = sum(alone(input_ids=x, labels=y).loss for x, y in cards) / n
+        parts = zip(*(each.chunk(cards) for each in batch), strict=True)
+        loss = sum(model(input_ids=x, labels=y).loss for x, y in parts) / cards
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(alone.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        by_one[name].append(loss.item())
-    models[name] = alone
+        losses.append(loss.item())
+    return model, losses
+
+
+models, by_one, after = {"untrained": new_model()}, {}, {}
+for cards, name in ((2, "plain mean"), (1, "one process")):
+    models[name], by_one[name] = in_one_process(cards)
 losses = pd.DataFrame(by_one | {f"two, {kind}": each for kind, each in out.items()})
 apart = losses.iloc[:, 1:].max(axis=1) - losses.iloc[:, 1:].min(axis=1)
 course.claim("One and two processes have the same losses, to 1e-5", apart.max() < 1e-5)
@@ -323,13 +320,13 @@ losses.round(4)
 # With the plain mean, imitated in one process, the three updates gain 0.16 on unseen rows in place of 0.19, with one
 # seed. (The table's first row comes before any update, so there only the average differs.)
 #
-# Make this comparison before any long run (`num_processes: 1`, twice the `micro`), in fp32, without dropout, and with
-# unequal counts of tokens. `Trainer` is right by default (`average_tokens_across_devices`).
+# Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
+# script with one process and with two. `Trainer` is right by default (`average_tokens_across_devices`).
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` makes the DDP half FSDP.
 # (We tested it only in fp32, on two CPUs that passed for GPUs: it gave the same losses.) In bf16, FSDP sends 6 bytes a
-# parameter for one micro-batch, and DDP 8, because its gradients stay fp32. For two, FSDP sends 12. `no_sync` saves 2
-# of them, but then each card holds whole gradients.
+# parameter, and DDP 8, because its gradients stay fp32. But each further micro-batch (exercise 18.1) costs FSDP at
+# least 4 more, and DDP none.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -449,24 +446,31 @@ import tlkit as tl
 course.quiz("quiz18")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 18.1.** Which stage do you choose? All is in fp32, with AdamW, and you are given
+# **Exercise 18.1.** A card cannot hold all its rows at once, so it passes them in micro-batches. Write one update for
+# this case.
 #
-# - `parameters` and `trained`: how many parameters the model has, and how many of them are trained. A frozen one has
-#   neither gradient nor averages;
-# - `cards` and `card_gb`: how many cards, and the size of each in GB ($10^9$ bytes). Leave 15% of it free, for the
-#   driver and for gaps between tensors;
-# - `own`: GB for the activations of a card's own rows, the same on each.
+# - `parts` is this card's list of `(rows, labels)`. A micro-batch may have fewer labels than another, or none at all.
+# - Send the gradients once: under `with accelerator.no_sync(model):` DDP only adds them up.
+# - Clip to a norm of 1, and return the mean loss of all tokens in the batch, the same number on each card.
 #
-# Return the first of `"DDP"`, `"ZeRO-1"`, `"ZeRO-2"` and `"ZeRO-3"` that fits, or `"none"`.
-
+# The check plays two cards. In `train.py`, with a `batch_size` of `4 // size`, this loop calls your function:
+#
+# ```python
+# batches = iter(loader)
+# while parts := list(itertools.islice(batches, 2)):
+#     accelerator.print(kind, update(accelerator, model, optimizer, parts))
+# ```
 
 # %%
-def plan(parameters, trained, cards, card_gb, own):
-    """The name of the first stage that fits, or none."""
+from contextlib import nullcontext
+
+
+def update(accelerator, model, optimizer, parts):
+    """Take one step with all cards, and return the loss of the whole batch."""
     # your code here
 
 
-course.check("ex18_1", plan)
+course.check("ex18_1", update)
 
 # %% [markdown]
 # Previous: [17 · The leaderboard](17_leaderboard.ipynb) ·

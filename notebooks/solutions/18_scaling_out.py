@@ -5,28 +5,40 @@
 import course
 
 # %% [markdown]
-# Which stage do you choose? All is in fp32, with AdamW, and you are given
+# A card cannot hold all its rows at once, so it passes them in micro-batches. Write one update for this case.
 #
-# - `parameters` and `trained`: how many parameters the model has, and how many of them are trained. A frozen one has
-#   neither gradient nor averages;
-# - `cards` and `card_gb`: how many cards, and the size of each in GB ($10^9$ bytes). Leave 15% of it free, for the
-#   driver and for gaps between tensors;
-# - `own`: GB for the activations of a card's own rows, the same on each.
+# - `parts` is this card's list of `(rows, labels)`. A micro-batch may have fewer labels than another, or none at all.
+# - Send the gradients once: under `with accelerator.no_sync(model):` DDP only adds them up.
+# - Clip to a norm of 1, and return the mean loss of all tokens in the batch, the same number on each card.
 #
-# Return the first of `"DDP"`, `"ZeRO-1"`, `"ZeRO-2"` and `"ZeRO-3"` that fits, or `"none"`.
-
+# The check plays two cards. In `train.py`, with a `batch_size` of `4 // size`, this loop calls your function:
+#
+# ```python
+# batches = iter(loader)
+# while parts := list(itertools.islice(batches, 2)):
+#     accelerator.print(kind, update(accelerator, model, optimizer, parts))
+# ```
 
 # %%
-def plan(parameters, trained, cards, card_gb, own):
-    """The name of the first stage that fits, or none."""
+from contextlib import nullcontext
+
+
+def update(accelerator, model, optimizer, parts):
+    """Take one step with all cards, and return the loss of the whole batch."""
     ### BEGIN SOLUTION
-    held = [8 * trained, 4 * trained, 4 * parameters]  # in the order of the stages
-    for stage, name in enumerate(["DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3"]):
-        sizes = [size / cards for size in held[:stage]] + held[stage:]
-        if sum(sizes) / 1e9 + own <= 0.85 * card_gb:
-            return name
-    return "none"
+    tokens = sum((labels[:, 1:] != -100).sum() for _, labels in parts)
+    T = accelerator.gather(tokens).sum().item()
+    divisor, total = T / accelerator.num_processes, 0
+    for k, (rows, labels) in enumerate(parts, 1):
+        with nullcontext() if k == len(parts) else accelerator.no_sync(model):
+            loss = model(rows, labels=labels, num_items_in_batch=divisor).loss
+            accelerator.backward(loss)
+        total += loss.detach()
+    accelerator.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    optimizer.zero_grad()
+    return accelerator.gather(total).mean().item()
     ### END SOLUTION
 
 
-course.check("ex18_1", plan)
+course.check("ex18_1", update)

@@ -116,12 +116,3 @@ def test_a_conversation_shows_what_is_learned():
     view = token_view([5, 6, 0], [-100, 6, 0], load_model("tiny").tokenizer)
     assert [kind for _, kind in view.tokens] == ["only read (label -100)", "learned", "learned: the end"]
     assert view._repr_html_().count("<span") == 3 + 3
-
-
-def test_every_card_of_a_ring_ends_with_every_sum():
-    for cards in range(2, 9):
-        states = scaling.ring_states(cards)
-        assert len(states) == 2 * (cards - 1) + 1 and states[-1] == [[cards] * cards] * cards
-        for before, after in zip(states, states[1:], strict=False):
-            changes = [sum(a != b for a, b in zip(*held, strict=True)) for held in zip(before, after, strict=True)]
-            assert changes == [1] * cards  # a card receives one part a step

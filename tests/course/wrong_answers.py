@@ -3,6 +3,7 @@
 import math
 import random
 from functools import partial
+from pathlib import Path
 from statistics import mean
 
 import torch
@@ -139,31 +140,28 @@ def _mended(least=1, halved=lambda rows: rows // 2, clear=True, keep=False, with
     return step
 
 
-class PreFlight(TrainerCallback):
-    """The callback of exercise 16.1; the options make it wrong, each as somebody does."""
-
-    def __init__(self, scored, planned, apart=abs, nothing=min, least=0, late=False, most=2):
-        self.__dict__ |= locals()
-
-    def on_train_begin(self, args, state, control, model, train_dataloader, **others):
-        loss = model(**next(iter(train_dataloader))).loss.item()
-        loading = self.nothing(loss, self.scored) >= math.log(model.config.vocab_size) - 1
-        evaluation = self.apart(self.scored - loss) > 1
-        found = {
-            "evaluation": evaluation and (self.late or not loading),
-            "loading": loading and not (self.late and evaluation),
-            "count": abs(model.num_parameters(only_trainable=True) - self.planned) > self.least,
-        }
-        if names := [name for name, holds in found.items() if holds][: self.most]:
-            raise ValueError(names)
-
-
 def _unguarded(old, new, desks):
     """Reasons by a test that stops where there is nothing to test."""
     lost = sum(a == desk != b for a, b, desk in zip(old, new, desks, strict=True))
     return ["Rust"] if binomtest(lost, lost).pvalue < 0.05 else []
 
 
+def _solution(stem, first):
+    text = (Path(__file__).resolve().parents[2] / f"notebooks/solutions/{stem}.py").read_text(encoding="utf-8")
+    return text[text.index(first) : text.rindex("course.check")]
+
+
+PREFLIGHT, UPDATE = _solution("16_autopsy", "import math"), _solution("18_scaling_out", "from contextlib")
+
+
+def _altered(solution, old, new):
+    """The function of a solution, with one thing altered."""
+    assert solution.count(old) == 1
+    exec(solution.replace(old, new), names := {})
+    return names.popitem()[1]
+
+
+_preflight, _update = partial(_altered, PREFLIGHT), partial(_altered, UPDATE)
 WRONG = {
     "ex01_1": [
         (without_the_end, "should be the prompt, the answer and the end-of-text token"),
@@ -227,20 +225,24 @@ WRONG = {
         (lambda *table: 0.1, "asked for, and this is float"),
     ],
     "ex16_1": [
-        (partial(PreFlight, apart=float), "in either direction"),
-        (partial(PreFlight, nothing=max), "would be as bad in the first training step"),
-        (partial(PreFlight, least=1), "for a plan with one parameter less, 'count' is missing"),
-        (partial(PreFlight, late=True), "for a worse evaluation of random weights, 'loading' is missing"),
-        (partial(PreFlight, most=1), "for two faults at once, 'count' is missing"),
-        (
-            lambda scored, planned: TrainerCallback(),
-            "for labels shifted twice in the evaluation, 'evaluation' is missing",
-        ),
-        (PreFlight(0, 0), "a function is asked for"),
+        (_preflight("abs(first - eval_loss)", "eval_loss - first"), "in either direction"),
+        (_preflight("min(", "max("), "would be as bad in the first training step"),
+        (_preflight("trained != planned", "abs(trained - planned) > 1"), "for a plan with one parameter less, 'count'"),
+        (_preflight("if min(", "if eval_loss < first + 1 and min("), "'loading' is missing"),
+        (_preflight("{found}", "{found[:1]}"), "for two faults at once, 'count' is missing"),
+        (lambda *given: TrainerCallback(), "in the evaluation, 'evaluation' is missing"),
+        (TrainerCallback(), "a function is asked for"),
     ],
     "ex18_1": [
-        (lambda *given: 2, "and this is int 2"),
-        (lambda *given: "FSDP", "and this is str 'FSDP'"),
+        (_update("[:, 1:]", ""), "Nothing predicts a first token"),
+        (_update("T / accelerator.num_processes", "T"), "divided by $T / n$"),
+        (_update("num_items_in_batch=divisor).loss", ").loss / len(parts)"), "tokens of all micro-batches?"),
+        (_update("accelerator.gather(tokens).sum().item()", "2 * tokens.item()"), "tokens of both cards?"),
+        (_update("nullcontext() if k == len(parts) else accelerator.no_sync(model)", "nullcontext()"), "sent 2 times"),
+        (_update("        with", "        if (labels == -100).all(): continue\n        with"), "sent 0 times"),
+        (_update("1.0", "9.0"), "clipped once"),
+        (_update("optimizer.zero_grad()", ""), "left over for the next update"),
+        (_update("accelerator.gather(total).mean()", "total"), "and that of all tokens"),
     ],
     "ex19_1": [
         (_unguarded, "your function stopped"),

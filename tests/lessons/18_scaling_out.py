@@ -1,5 +1,3 @@
-from accelerate.commands.config.config_args import load_config_from_file
-
 assert losses.notna().all().all() and (losses["plain mean"] - losses["one process"]).min() > 0.05 and len(losses) == 3
 untrained, plain, one, saved = after.values()
 assert abs(one - saved) < 1e-4  # one model, but for rounding
@@ -14,18 +12,11 @@ assert abs(400 / 989 - 0.4) < 0.01  # of an H100's bf16
 total = seven.loc["GB on each card"]
 assert total["DDP"] > 80 > total["ZeRO-1"] and total.round().tolist() == [108, 61, 37, 13]
 assert abs(seven["DDP"]["optimizer state"] / total["DDP"] - 0.5) < 1e-9
-assert [round(sum(gb_per_card(7.5e9, 64, n).values()), 1) for n in stages] == [120, 60.9, 31.4, 1.9]  # by hand
 assert [round(100 * 3 / (m + 3)) for m in (4, 16)] == [43, 16]
 
-for text, kind in ((ddp, "MULTI_GPU"), (fsdp, "FSDP")):
-    (folder / "read.yaml").write_text(text)
-    config = load_config_from_file(str(folder / "read.yaml"))
-    assert config.distributed_type == kind and config.num_processes == 2 and config.main_process_port == 0
-assert config.mixed_precision == "bf16" and config.fsdp_config["fsdp_version"] == 2
-
 # after: check-shares
-parts = [labels[k : k + 2, 1:].ne(-100).sum().item() for k in range(0, 24, 2)]  # DDP deals them in turn
-assert tokens == [156, 60] and parts == 3 * [126, 30, 30, 30] and 156 / 60 == 2.6 and float(off) > 0.5
+parts = [labels[k : k + 4, 1:].ne(-100).sum().item() for k in range(0, 24, 4)]  # DDP deals them in turn
+assert parts == 3 * tokens == 3 * [156, 60] and 156 / 60 == 2.6 and float(off) > 0.5
 
 # after: check-ring
 assert whole.nbytes == 16_147_200 and sent == 24_220_800 == 2 * 3 / 4 * whole.nbytes

@@ -1,77 +1,95 @@
-"""Scaling out: the first stage with which a model fits."""
+"""Scaling out: one update from micro-batches, on one of two cards."""
 
-from functools import partial
-from operator import eq
+from contextlib import contextmanager
+from copy import deepcopy
 
-from course.exercises import Quiz, Wrong, function_exercise, kind
+import torch
+from torch.nn.utils import clip_grad_norm_, parameters_to_vector
+from transformers import AutoModelForCausalLM, Qwen2Config
 
-STAGES = ("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3")
+from course.exercises import Quiz, Wrong, called, exercise, near, number
 
-
-def _first(
-    parameters, trained, cards, card, own, *, share=0.85, stages=STAGES, divided=lambda stage: range(stage), cut=1, **by
-):
-    """The first stage that fits; the options make it wrong, each as somebody does."""
-    held = (8 * by.get("moved", trained), 4 * by.get("graded", trained), 4 * by.get("loaded", parameters))
-    for name in stages:
-        here = divided(STAGES.index(name))
-        sizes = [size / cards if place in here else size for place, size in enumerate(held)]
-        if sum(sizes) / 1e9 + own / cut <= share * card:
-            return name
-    return by.get("otherwise", "none")
-
-
-def _with(**wrong):
-    """A mistake; a function among its options is given the arguments."""
-    return lambda *given: _first(*given, **{key: of(*given) for key, of in wrong.items()})
+SIZES = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1, "num_key_value_heads": 1}
+TINY = Qwen2Config(vocab_size=16, num_hidden_layers=1, **SIZES)
+CASES = {  # labels in each micro-batch of two cards, and what to ask if the step is wrong
+    "for equal counts of labels": (
+        (4, 4, 4, 4),
+        "Is the loss divided by $T / n$, as DDP divides by $n$, too? Nothing predicts a first token.",
+    ),
+    "for unequal micro-batches": ((7, 1, 1, 7), "Does $T$ count the tokens of all micro-batches?"),
+    "for a card with more labels": ((6, 6, 2, 2), "Does $T$ count the tokens of both cards?"),
+    "for micro-batches without labels": ((0, 7, 7, 0), "Such a micro-batch adds nothing, but it has to pass, too."),
+    "for steep losses": ((4, 4, 4, 4), "Are the gradients clipped once, when they are complete?"),
+}
 
 
-def _name(given, *sizes):
-    if not isinstance(given, str) or given not in (*STAGES, "none"):
-        raise Wrong(f"one of {', '.join(STAGES)} and none is asked for, and this is {kind(given)}.")
-    return given
+class _Card:
+    """What accelerate gives to one card; `other` are the tokens, loss and gradients of a second one."""
+
+    num_processes, sends, sent, gathers = 2, True, 0, 0
+    clip_grad_norm_ = staticmethod(clip_grad_norm_)
+
+    def __init__(self, model, other):
+        self.model, self.other = model, other
+
+    def gather(self, tensor):  # counts of tokens at first, and losses after a backward pass
+        return torch.stack([tensor.reshape(()), self.other[self.gathers]])
+
+    @contextmanager
+    def no_sync(self, model):
+        self.sends = False
+        yield
+        self.sends = True
+
+    def backward(self, loss):
+        loss.backward()
+        self.gathers = 1
+        if self.sends:
+            self.sent += 1
+            for p, gradient in zip(self.model.parameters(), self.other[2], strict=True):
+                p.grad = (p.grad + gradient) / 2
 
 
-plan = function_exercise(
+@exercise(
     "ex18_1",
-    "the first stage that fits, for ten models and cards",
-    "Write down three sizes: 8 bytes and 4 bytes for each trained parameter, and 4 for each parameter.",
-    "Stage 1 divides the first size by the number of cards, stage 2 the first two, stage 3 all three.",
-    "Go through the stages in order, and return the first with `sum(sizes) / 1e9 + own <= 0.85 * card`.",
-    right=_first,
-    cases=[
-        (f"with {n / 1e9:g} billion parameters, {trained / 1e9:g} trained, {cards} x {card} GB and {own} own", n, *rest)
-        for n, *rest in (
-            (1.5e9, 1.5e9, 2, 30, 7),
-            (1.5e9, 1.5e9, 2, 40, 19.5),
-            (6.74e9, 6.74e9, 8, 80, 4),
-            (6.74e9, 6.74e9, 8, 80, 12),
-            (6.74e9, 6.74e9, 8, 40, 4),
-            (6.74e9, 0.04e9, 8, 48, 5),
-            (6.74e9, 0.04e9, 8, 24, 5),
-            (6.74e9, 2e9, 4, 48, 4),
-            (70e9, 70e9, 8, 80, 4),
-            (6.74e9, 6.74e9, 1, 80, 1),
-        )
-        for trained, cards, card, own in [rest]
-    ],
-    mistakes={
-        "15% of each card is left free.": partial(_first, share=1),
-        "15% of the *card* is left free; this adds 15% to what is needed.": partial(_first, share=1 / 1.15),
-        "a frozen parameter has no gradient and no averages.": _with(moved=lambda n, *_: n, graded=lambda n, *_: n),
-        "a frozen parameter has no averages.": _with(moved=lambda n, *_: n),
-        "a frozen parameter has no gradient.": _with(graded=lambda n, *_: n),
-        "frozen weights take room as well.": _with(loaded=lambda n, trained, *_: trained),
-        "what a card has for itself is there in full, however many there are.": _with(cut=lambda n, t, k, *_: k),
-        "what a card has for itself is missing.": _with(cut=lambda *_: float("inf")),
-        "stage 2 divides what stage 1 divides, and more.": partial(_first, divided=lambda stage: {stage - 1}),
-        "the weights are divided last.": partial(_first, divided=lambda stage: range(3 - stage, 3)),
-        "the *first* stage that fits sends least.": partial(_first, stages=STAGES[::-1]),
-        "even ZeRO-3 does not fit here.": _with(otherwise=lambda *_: "ZeRO-3"),
-    },
-    read=_name,
-    alike=eq,
+    "the updates of two cards, with equal and unequal counts of labels",
+    "Count the labels of all `parts` first, and gather the counts once. Then go through `parts`.",
+    "From `loss = …` on, the loop of `train.py` stays. Compute the loss and go back for each micro-batch.",
+    "`with nullcontext() if k == len(parts) else accelerator.no_sync(model):` sends with the last micro-batch only.",
 )
+def update(answer: object) -> None:
+    """Judge an update."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        start, rows = AutoModelForCausalLM.from_config(TINY), torch.randint(16, (4, 8))
+    for story, (counts, asked) in CASES.items():
+        if "steep" in story:
+            start.lm_head.weight.data *= 3
+        its = torch.tensor(counts)[:, None]
+        labels = rows.masked_fill(torch.arange(8) >= its + (its > 0), -100)
+        cards, alone = [*zip(rows.split(2), labels.split(2), strict=True)], []
+        for its_rows, its_labels in cards:
+            model = deepcopy(start)
+            loss = model(its_rows, labels=its_labels, num_items_in_batch=sum(counts) / 2).loss
+            loss.backward()
+            alone.append(((its_labels[:, 1:] != -100).sum(), loss.detach(), [p.grad for p in model.parameters()]))
+        for p, *gradients in zip(model.parameters(), *(each[2] for each in alone), strict=True):
+            p.grad = sum(gradients) / 2
+        clip_grad_norm_(model.parameters(), 1.0)
+        torch.optim.SGD(model.parameters(), lr=1.0).step()
+        wanted, mean = parameters_to_vector(model.parameters()), sum(each[1] for each in alone) / 2
+        for pair, other in zip(cards, alone[::-1], strict=True):
+            model = deepcopy(start)
+            card, parts = _Card(model, other), [*zip(*(half.split(1) for half in pair), strict=True)]
+            loss = number(called(answer, card, model, torch.optim.SGD(model.parameters(), lr=1.0), parts))
+            if card.sent != 1:
+                raise Wrong(f"{story}, gradients are sent {card.sent} times: once is right, with the last micro-batch.")
+            if not torch.allclose(parameters_to_vector(model.parameters()), wanted, 1e-3, 1e-4):
+                raise Wrong(f"{story}, the step is not right. {asked}")
+            if any(p.grad is not None and p.grad.any() for p in model.parameters()):
+                raise Wrong("gradients are left over for the next update.")
+            if not near(loss, mean):
+                raise Wrong(f"{story}, the loss is {loss:.4g}, and that of all tokens {mean:.4g}.")
 
 
 QUIZ = Quiz(

@@ -1,34 +1,9 @@
 """Pictures of cards that add up their gradients in a ring, and of who holds what."""
 
-from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from course.drawing import GRADIENT, PASSED, TRAINED, arrow, paper
 from tlkit.reports.figure import COLOURS, INK, Chart, described, headline
-
-
-def ring_states(cards: int) -> list[list[list[int]]]:
-    """Play an all-reduce in a ring.
-
-    Args:
-        cards: how many, at least 2.
-
-    Returns:
-        For the start and after each step, for each card and each part of the gradients, how many cards' gradients are
-        added up in what it holds.
-    """
-    held = [[1] * cards for _ in range(cards)]
-    states = [[list(parts) for parts in held]]
-    for step in range(2 * (cards - 1)):
-        adding = step < cards - 1
-        # What each card sends to the next one: first what it has just received and added to, then finished sums.
-        sent = [(card - step if adding else card + 1 - (step - cards + 1)) % cards for card in range(cards)]
-        amounts = [held[card][sent[card]] for card in range(cards)]
-        for card in range(cards):
-            after = (card + 1) % cards
-            held[after][sent[card]] = amounts[card] + held[after][sent[card]] if adding else amounts[card]
-        states.append([list(parts) for parts in held])
-    return states
 
 
 @described
@@ -36,14 +11,15 @@ def ring_scheme(cards: int = 4) -> Chart:
     """How cards add up their gradients in a ring: before, when every part is summed somewhere, and when all have all.
 
     Args:
-        cards: how many, 2 to 8.
+        cards: how many, 3 to 8.
     """
-    states = ring_states(cards)
     figure, axes = paper(1.2 + 0.62 * cards, 100, 10 * cards + 5, bottom=-3)
+    # For each card and part: how many cards' gradients are in it. Each card sends its own part first.
+    added = [[(card - part) % cards + 1 for part in range(cards)] for card in range(cards)]
     panels = {
-        "at the start": states[0],
-        f"after {cards - 1} round{'s' * (cards > 2)} of adding": states[cards - 1],
-        f"after {cards - 1} more, handing out": states[-1],
+        "at the start": [[1] * cards] * cards,
+        f"after {cards - 1} rounds of adding": added,
+        f"after {cards - 1} more, handing out": [[cards] * cards] * cards,
     }
     width = 18 / cards
     for panel, (title, state) in enumerate(panels.items()):
@@ -62,10 +38,9 @@ def ring_scheme(cards: int = 4) -> Chart:
                 axes.text(*where, count, ha="center", va="center", fontsize="small", color=ink)
             if card < cards - 1 and panel < 2:
                 arrow(axes, (left + 17, y), (left + 17, y - 4))
-        if panel < 2:
-            _ring_back(axes, left, cards)
-    share = 2 * (cards - 1) / cards
-    times = "once" if share == 1 else f"{share:.3g} times"
+        if panel < 2:  # from the last card back to the first
+            start, end = (left + 26.5, 5), (left + 26.5, 10 * (cards - 1) + 5)
+            arrow(axes, start, end, linewidth=1.2, connectionstyle="arc3,rad=0.35")
     axes.text(
         50,
         -2.5,
@@ -75,6 +50,7 @@ def ring_scheme(cards: int = 4) -> Chart:
         color="#666666",
     )
     figure.words = (f"in {2 * (cards - 1)} rounds each card sends one part of the gradients a round to the next card",)
+    times = f"{2 - 2 / cards:.3g} times"
     headline(
         figure,
         f"In a ring of {cards}, each card sends {times} the size of the gradients, and in no ring more than twice",
@@ -82,22 +58,11 @@ def ring_scheme(cards: int = 4) -> Chart:
     return figure
 
 
-def _ring_back(axes: Axes, left: float, cards: int) -> None:
-    """The way from the last card back to the first."""
-    start, end = (left + 26.5, 5), (left + 26.5, 10 * (cards - 1) + 5)
-    arrow(axes, start, end, linewidth=1.2, connectionstyle="arc3,rad=0.35")
-
-
 KINDS = (("weights", 4, TRAINED), ("gradients", 4, GRADIENT), ("optimizer state", 8, COLOURS[2]))  # bytes
 
 
-def bytes_held(cards: int, stage: int) -> list[float]:
-    """Count the bytes of weights, gradients and optimizer state that a card holds for each parameter.
-
-    Args:
-        cards: how many.
-        stage: of ZeRO; 0 for DDP.
-    """
+def _bytes_held(cards: int, stage: int) -> list[float]:
+    """Of weights, gradients and optimizer state, for each parameter; stage 0 is DDP."""
     return [size / cards if place >= 3 - stage else size for place, (_, size, _) in enumerate(KINDS)]
 
 
@@ -110,7 +75,7 @@ def zero_scheme(cards: int = 4) -> Chart:
     """
     figure, axes = paper(1.5 + 0.36 * cards, 100, 8 * cards + 9, bottom=-8)
     for stage, title in enumerate(("DDP", "ZeRO-1", "ZeRO-2", "ZeRO-3 (FSDP)")):
-        left, sizes = 8 + 23.4 * stage, bytes_held(cards, stage)
+        left, sizes = 8 + 23.4 * stage, _bytes_held(cards, stage)
         axes.text(left, 8 * cards + 5, title, fontsize="medium", fontweight="bold", color=INK)
         axes.text(left, 8 * cards + 1, f"{sum(sizes):.3g} bytes a parameter", fontsize="small", color=INK)
         for card in range(cards):
@@ -128,7 +93,7 @@ def zero_scheme(cards: int = 4) -> Chart:
         text = f"{kind} ({size} bytes)"
         axes.text(11.5 + 28 * place, -4.5, text, va="center", fontsize="small", color=INK)
     figure.words = ("what is divided among the cards: optimizer state, then also gradients, then also weights",)
-    least = [sum(bytes_held(cards, stage)) for stage in (1, 3)]
+    least = [sum(_bytes_held(cards, stage)) for stage in (1, 3)]
     headline(
         figure,
         f"Of 16 bytes a parameter, a card of {cards} holds {least[0]:.3g} with stage 1 and {least[1]:.3g} with stage 3",
