@@ -54,8 +54,10 @@ assert round(seen.moved / 1e6) == 12
 last = sum(p.numel() for p in tl.meta_model("qwen2-0.5b").model.layers[-2:].parameters())
 assert (last, last + 45 * 896, round(254.28 / 17.72, 1)) == (29_824_768, 29_865_088, 14.3)
 assert 0.004 < 6 * 32 * P / 22e12 < 0.0045
-assert runs.ratio.round(1).tolist() == [6.6, 5.7, 3.7, 1] and round(runs.fixed.iloc[0], 2) == 0.1
+assert runs.ratio.round(1).tolist() == [6.6, 5.7, 3.7, 1] and round(runs.traffic.iloc[3], 2) == 0.02
 assert round(runs.expected.iloc[0] / 17.72 * 140, 1) == 2.2 and runs.expected[1:].max() < 0.25
+seconds = pd.read_csv(tl.DATA / "leaderboards/peft_metamathqa.csv").set_index("method").train_seconds.round(2)
+assert 941.96 in [*seconds.LORA] and seconds.FULL == 2147.30 and round(2147.30 / 5000 / expected, 1) == 1.2
 assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
 assert (round(math.log(254_801), 1), round(116_362_380 / 254_801)) == (12.4, 457)
