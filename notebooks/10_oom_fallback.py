@@ -17,9 +17,10 @@
 # About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
-import timeit
 from functools import partial
 from tempfile import mkdtemp
+from time import process_time
+from timeit import timeit
 
 import pandas as pd
 import torch
@@ -61,9 +62,9 @@ def adamw(parameters):
 # PyTorch asks the driver for large *segments* and cuts pieces for tensors from them. *Allocated* memory belongs to
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB. Its reserve of 195 MiB lies in smaller pieces, and even whole it
-# would be under 1% of the card. The tensor that fails is only the first without room, so look for what fills the card.
-# (If "this process" used far less than the capacity, another would hold the rest: see `nvidia-smi`.)
+# Card A is full: tensors hold 22.9 of its 23.65 GiB. Its reserve of 195 MiB lies in smaller pieces, and is under 1% of
+# the card. The tensor that fails is only the first without room, so look for what fills the card. (If "this process"
+# uses far less, another holds the rest: see `nvidia-smi`.)
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
@@ -87,8 +88,7 @@ def adamw(parameters):
 # weights of tokens if two rows are short:
 
 # %% slideshow={"slide_type": "subslide"}
-short = torch.zeros(4, 6, dtype=torch.long)
-short[2, 2:] = short[3, 1:] = -100
+short = torch.tensor([[0] * 6, [0] * 6, [0] * 2 + [-100] * 4, [0] + [-100] * 5])
 pictures.micro_batch_picture(short, size=2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -112,7 +112,8 @@ def flat(tensors):
 
 padded = text.clone()
 padded[2::4, 21:] = padded[3::4, 9:] = -100  # labels, two of four rows with padding
-inputs, labels = text[:4, :-1], padded[:4, 1:]
+batches = list(zip(text[:, :-1].split(4), padded[:, 1:].split(4), strict=True))
+inputs, labels = batches[0]
 
 
 def gradient(model, size, rows=slice(0, 4)):
@@ -126,10 +127,9 @@ def apart(one, other):
 
 whole = gradient(load(), 4)
 right = apart(gradient(load(), 2), whole)
-means = [gradient(load(), 2, rows) for rows in (slice(0, 2), slice(2, 4))]
-wrong = apart(sum(means) / 2, whole)
+means = sum(gradient(load(), 2, rows) for rows in (slice(0, 2), slice(2, 4))) / 2
 course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
-print(f"the mean of means is off by {wrong:.0%} of the right gradient's norm")
+print(f"the mean of means is off by {apart(means, whole):.0%} of the right one's norm")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each counts 4.5 times as much. The
@@ -162,16 +162,12 @@ def activations(model):  # MiB that wait for the backward pass
         return (track.current - start) / 2**20
 
 
-print(f"all kept: {activations(load()):.1f} MiB")
-print(f"checkpointed: {activations(checkpointed()):.1f} MiB")
-
-# %%
-same = apart(gradient(checkpointed(), 4), whole)
-course.claim("Checkpointing does not change the gradient", same < 1e-4)
+kept, fewer = activations(load()), activations(checkpointed())
+print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We save 28 MiB. The price is time: a backward pass costs about two forward passes, so a block costs four instead of
-# three.
+# We save 28 MiB, and the gradient stays the same. But a backward pass costs about two forward passes, so a block now
+# costs four instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
@@ -179,8 +175,8 @@ course.claim("Checkpointing does not change the gradient", same < 1e-4)
 # Micro-batches and checkpointing save activations. Weights, gradients and AdamW's two moments remain. The moments are
 # half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*: the
 # gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW` takes
-# settings and moments from an AdamW on the card, so it can replace that one in the middle of a run (point a
-# learning-rate scheduler at its `adamw`).
+# settings and moments from an AdamW on the card, so it can replace that one in mid-run (point a learning-rate scheduler
+# at its `adamw`).
 
 
 # %%
@@ -220,11 +216,11 @@ class HostAdamW:
 
 
 # %%
-def attempt(model, optimizer, batch, size):
+def attempt(model, optimizer, inputs, labels, size):
     """Take a step; return where it failed, or "" if it did not."""
     failed = "forward or backward"
     try:
-        accumulate(model, batch[:, :-1], batch[:, 1:], size)
+        accumulate(model, inputs, labels, size)
         failed = "optimizer step"
         optimizer.step()
         failed = ""
@@ -240,55 +236,56 @@ def attempt(model, optimizer, batch, size):
 # - In the forward or backward pass, halve the micro-batch. With one row left, switch checkpointing on.
 # - If both are done, or in the optimizer step, move the optimizer to the host.
 #
-# Checkpointing and the move to the host make room, so after either the loop tries the whole batch again, which is
-# faster.
+# Checkpointing and the move make room, so the loop then tries the whole batch again.
 #
 # With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
 # before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
 # (Without `fused`, every step needs scratch memory, and may fail half-way.)
 #
-# We use a *virtual card*: the processor computes, and a tensor beyond the budget is refused with CUDA's message.
-# `card.count` counts the weights; inside `card.host()` nothing is counted. On a real card, leave out `card` and `host`,
-# and move model and batches by `.to("cuda")`.
+# `batches` are pairs of inputs and labels. The loop names no card: move them and the model to yours, and it runs there.
 
 
 # %%
-def train(model, card, size=4):
+def train(model, batches, size=4):
     optimizer, log, keeps_all = adamw(model.parameters()), [], True
-    with card:
-        card.count(model.parameters())
-        for step, batch in enumerate(text.split(4), 1):
-            while failed := attempt(model, optimizer, batch, size):
-                in_pass = failed == "forward or backward"
-                if in_pass and size > 1:
-                    size, remedy = size // 2, "half the rows"
-                elif in_pass and keeps_all:
-                    model.gradient_checkpointing_enable()
-                    size, keeps_all, remedy = len(batch), False, "checkpointing"
-                elif isinstance(optimizer, torch.optim.AdamW):
-                    with card.host():
-                        optimizer = HostAdamW(optimizer)
-                    optimizer.step = card.host()(optimizer.step)  # not counted, either
-                    size, remedy = len(batch), "AdamW to the host"
-                else:
-                    raise torch.OutOfMemoryError(f"no remedy left for the {failed}")
-                log.append((step, failed, remedy, size))
+    for step, batch in enumerate(batches, 1):
+        while failed := attempt(model, optimizer, *batch, size):
+            in_pass = failed == "forward or backward"
+            if in_pass and size > 1:
+                size, remedy = size // 2, "half the rows"
+            elif in_pass and keeps_all:
+                model.gradient_checkpointing_enable()
+                size, keeps_all, remedy = len(batch[0]), False, "checkpointing"
+            elif isinstance(optimizer, torch.optim.AdamW):
+                optimizer = HostAdamW(optimizer)
+                size, remedy = len(batch[0]), "AdamW to the host"
+            else:
+                raise torch.OutOfMemoryError(f"no remedy left for the {failed}")
+            log.append((step, failed, remedy, size))
     return pd.DataFrame(log, columns=["step", "failed in", "remedy", "rows at once"])
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Weights and gradients take 15 MiB each, and the moments 31. A row takes about 11 MiB, activations and logits together.
-# We train on 8 GiB, then on 76 MiB, and compare the weights. **At which step will the small card fail, and how many
-# rows will fit then?**
+# We try it on a *virtual card*: the processor computes, and inside `with card` a tensor beyond the budget is refused
+# with CUDA's message. `card.count` counts the weights, and `host` leaves out what `HostAdamW` makes. (A real card needs
+# neither.)
+#
+# Weights and gradients take 15 MiB each, the moments 31, and a row's activations and logits about 11. We train without
+# a card, then on 76 MiB, and compare the weights. **At which step will the small card fail, and how many rows will fit
+# then?**
 
 # %%
 undisturbed = load()
-train(undisturbed, tl.virtual_device("8GiB"))
+train(undisturbed, batches)
+host = tl.virtual_device("76MiB").host()
+HostAdamW.__init__, HostAdamW.step = host(HostAdamW.__init__), host(HostAdamW.step)
 
 
 def recovered(memory):
     model = load()
-    log = train(model, tl.virtual_device(memory))
+    with tl.virtual_device(memory) as card:
+        card.count(model.parameters())
+        log = train(model, batches)
     difference = apart(flat(model.parameters()), flat(undisturbed.parameters()))
     course.claim(f"Training on {memory} makes the same weights", difference < 1e-5)
     return log
@@ -308,42 +305,45 @@ pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On 70 MiB, a single row does not fit beside the moments in step 2. With checkpointing all four do. The peak is now at
-# the end of the backward pass, where the gradient of the tied embedding (3 MiB) exists three times ([lesson
-# 9](09_memory.ipynb)): 46 + 15 + 2 × 3 = 67 MiB.
+# the end of the backward pass, where the tied embedding's gradient (3 MiB) exists three times: 46 + 15 + 2 × 3 = 67
+# MiB.
 #
 # On 48 MiB, weights, gradients and moments alone are too much (61), so the first optimizer step fails. Activations are
 # gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows need 59 MiB, two 52, and
 # one 41.
 #
-# **What does each remedy cost, and which compute more?** Here are seconds of a step, the fastest of nine.
+# **What does each remedy cost?** Here are the processor's seconds for a step, the fastest of nine, and for one forward
+# pass of the blocks.
 
 
 # %% tags=["nbval-ignore-output"]
 def step_of(model, size=4, optimizer=adamw):
-    return partial(attempt, model, optimizer(model.parameters()), text[:4], size)
+    return partial(attempt, model, optimizer(model.parameters()), inputs, labels, size)
 
 
 steps = {
     "no remedy": step_of(load()),
     "single rows": step_of(load(), size=1),
     "checkpointing": step_of(checkpointed()),
+    "(blocks' forward pass)": partial(load().model, inputs, use_cache=False),
     "AdamW on the host": step_of(load(), optimizer=lambda p: HostAdamW(adamw(p))),
 }
-rounds = [{n: timeit.timeit(s, number=1) for n, s in steps.items()} for _ in range(9)]
-pd.DataFrame(rounds).min().round(3).to_frame("seconds a step")
+clock = partial(timeit, timer=process_time, number=1)
+rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(9)]
+pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more: at most 27%, as the head runs once, though this clock says almost half. Single rows
-# compute the same, but less efficiently. The host costs little here, as AdamW runs on the same processor. On a real
-# card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel each step, a second
-# at 25 GB/s.
+# Only checkpointing computes more: the blocks' forward pass again, so its seconds are about the sum of two rows. Single
+# rows compute the same, but less efficiently. The host costs little here, as AdamW runs on the same processor. On a
+# real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel each step, a
+# second at 25 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# `TrainingArguments` has options for this. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
-# micro-batches × cards. Keep it constant. `optim="paged_adamw_32bit"` (bitsandbytes) lets CUDA move the moments to the
-# host when the card is full. **Will single rows with checkpointing train the same model as four, half of them padded?**
+# The [effective batch](glossary.md#effective-batch-size) is rows at once × micro-batches × cards. Keep it constant.
+# `optim="paged_adamw_32bit"` (bitsandbytes) lets CUDA move the moments to the host when the card is full. **Will single
+# rows with checkpointing train the same model as four, half of them padded?**
 
 
 # %%
