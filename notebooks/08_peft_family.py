@@ -265,7 +265,7 @@ course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", sam
 # seeds. The interval reaches Student's $t$ standard errors to each side. For 95% that is 2.0 with 40 documents
 # ($t_{39}$), but 4.3 with three seeds ($t_2$), because three runs say little about spread.
 #
-# We ask 13 such questions at once (SmolLM2: 12), so one interval would often miss by chance. [Bonferroni's
+# We ask 13 questions at once (SmolLM2: 12), so one interval would often miss by chance. [Bonferroni's
 # correction](glossary.md#bonferroni-correction) widens them so that in 95% of studies none misses: $t$ rises to about 3
 # and 16. **Which methods will be worse than LoRA on both models?**
 

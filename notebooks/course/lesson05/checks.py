@@ -1,4 +1,4 @@
-"""LoRA: adapted layers of a model are merged, and the quiz on how the matrices start."""
+"""LoRA: adapted layers are merged, and how the matrices start."""
 
 from copy import deepcopy
 from functools import partial
@@ -56,10 +56,10 @@ merge = function_exercise(
     cases=[(f"for a model in {name}", _model(getattr(torch, name)), Adapted) for name in ("float32", "bfloat16")],
     mistakes={
         "the layers are as they were. Walk over `model.modules()`.": partial(_merge, deep=False),
-        "the weights are as they were before training. Add the adapter.": partial(_merge, scale=lambda _: 0),
-        "the change is not scaled by alpha / r, which is `scaling`.": partial(_merge, scale=lambda _: 1),
+        "the adapter is not added to the weights.": partial(_merge, scale=lambda _: 0),
+        "the change lacks alpha / r, which is `scaling`.": partial(_merge, scale=lambda _: 1),
         "a layer has lost its bias.": partial(_merge, bias=False),
-        "the merged weights are in fp32. They stay in the data type of `base`.": partial(_merge, dtype=torch.float32),
+        "the merged weights have lost the data type of `base`.": partial(_merge, dtype=torch.float32),
     },
     read=lambda given, *_: given,
     alike=_alike,

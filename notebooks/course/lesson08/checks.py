@@ -1,4 +1,4 @@
-"""The PEFT family: whether another method is worth changing to, and how much of a step's arithmetic one saves."""
+"""The PEFT family: whether another method is worth changing to, and what arithmetic one saves."""
 
 from functools import partial
 
@@ -17,7 +17,7 @@ def _runs():
         ("where documents disagree", 0.1, 0.3, 0.001),
         ("where seeds disagree widely", 0.1, 0.02, 0.09),
         ("where seeds disagree", 0.1, 0.02, 0.06),
-        ("where the gain is sure and small", 0.01, 0.002, 0.001),
+        ("where the gain is small", 0.01, 0.002, 0.001),
     ):
         lora = pd.DataFrame(3 + documents % 7 / 2 + np.zeros(3))
         yield story, lora, lora - gain + alternating * (-1.0) ** documents + [-seeds, 0, seeds], 0.02
@@ -44,7 +44,7 @@ decide = function_exercise(
         "three seeds need Student's t, not 1.96.": partial(_decide, t=lambda level, _: stats.norm.ppf(level)),
         "the documents alone speak for it. Other seeds may not.": partial(_decide, axes=[1]),
         "it is surely better, but is it by `margin`?": partial(_decide, least=0.0),
-        "the change pays in a part of the interval, which is no reason to stay.": partial(_decide, unsure="stay"),
+        "it pays in a part of the interval, which is no reason to stay.": partial(_decide, unsure="stay"),
         "it is the other way round: a lower loss is better.": lambda x, y, margin: _decide(y, x, margin),
     },
     read=lambda given, *_: given,
@@ -66,7 +66,7 @@ QUIZ = Quiz(
         "a": "yes: the forward pass is whole, but backpropagation ends at the lowest parameter that is trained.",
         "b": "no: that is half of the biases, but one in block 0 is enough: backpropagation must reach it.",
         "c": "no: thin matrices cost next to nothing, but those in block 0 are as far down as BitFit's.",
-        "d": "the forward pass does; backpropagation only runs down to the lowest parameter that is trained.",
+        "d": "the forward pass does; backpropagation only runs down to the lowest trained parameter.",
     },
     right="a",
 )

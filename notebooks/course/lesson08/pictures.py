@@ -10,7 +10,6 @@ from course.drawing import ADAPTER, BEHIND, PASSED, TRAINED, arrow
 from tlkit.reports.figure import INK, SIZE, Chart, described, headline, new_figure
 
 NEW, OWN, FROZEN, COMPUTED = ADAPTER, TRAINED, PASSED, "white"
-# Names in the record, and in the text.
 METHODS = {
     **{"lora": "LoRA", "qlora": "QLoRA", "dora": "DoRA", "rslora": "rsLoRA", "pissa": "PiSSA", "lora_plus": "LoRA+"},
     **{"lora_fa": "LoRA-FA", "oft": "OFT", "vera": "VeRA", "ia3": "IA3", "ln_tuning": "LN tuning", "bitfit": "BitFit"},
