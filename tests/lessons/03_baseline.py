@@ -24,7 +24,7 @@ assert first > 4096 and 1.9 < last / ruler["pretrained"] < 2.2 and 2 * last < li
 assert [len(doubts(*incomplete[number], texts[:10], limit)) for number in (0, 2)] == [2, 1]
 assert 45 < norms[1] / norms[0] < 50
 ours, theirs = (float(summary(score(model, part), part).split()[-4]) for part in (texts, mine))
-assert abs(theirs / ours - 1.30) < 0.02 and abs(math.log(perplexity(score(model, mine)), 133) - 1.17) < 0.01
+assert abs(theirs / ours - 1.33) < 0.02 and abs(math.log(perplexity(score(model, mine)), 133) - 1.17) < 0.01
 assert 254_801 > 151_936 == tl.architecture("qwen2-0.5b").vocab_size
 
 assert leaked(rust.validation, rust.train) == [] == leaked(rust.test, rust.train + rust.validation)
