@@ -36,7 +36,7 @@ def main() -> None:
                 rows.append(row)
                 print(row, flush=True)
     table = pd.DataFrame(rows).astype({"test habit": "Int64"})
-    table.round(4).to_csv(sys.argv[1], index=False, lineterminator="\n")
+    table.round(6).to_csv(sys.argv[1], index=False, lineterminator="\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ from scipy.stats import binomtest
 assert len(pairs) == 24 and pairs.prompt.nunique() >= 20 and len(new_pairs) == 12 and len(first) == 64
 assert len(matched) == 56 and len(tables["validation"]) == 30 and len(tables["test"]) == 40
 assert first.chosen.str.startswith(HABIT).sum() == 39 and not pairs.prompt.isin(first.prompt).any()
-assert all(answer.count("`") % 2 == 0 for answer in [*pairs.chosen, *pairs.rejected])
 assert size(HABIT.strip()) == 7 and tokenizer.decode(tokenizer(" " + HABIT).input_ids[0]) == " G"
 # Of two neighbours the gaps are n and -n, so length tells something only where pairs are not matched.
 for some in (pairs, new_pairs):
@@ -13,7 +12,7 @@ assert (right_by_length(unmatched), right_by_length(matched)) == ("64% ± 6%", "
 habit, p = read_off(reference)
 assert habit == 30 and 0.42 < p < 0.62
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
-by = by_seed.stack(future_stack=True).dropna(how="all").rename(index=lambda rate: round(rate, 6), level=1).sort_index()
+by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
 assert len(by) == 30 and len(runs) == 4 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
 for columns, allowed in ((["margin"], 0.4), (COLUMNS[1:4], 0.02), (["habit"], 2), (["habit first"], 0.03)):
@@ -24,16 +23,16 @@ assert middle["habit"] <= 1 and sft["habit"] <= 2 and 5 <= low["habit"] <= 14
 assert high["margin"] > 1.6 * max(middle["margin"], low["margin"])
 assert high["chosen"] > max(middle["chosen"], low["chosen"]) + 0.04
 assert abs(high["chosen (new)"] + 0.1) < 0.02 and high["rejected (new)"] < -0.09 and abs(middle["chosen (new)"]) < 0.02
-assert round(np.exp(0.1), 2) == 1.11
-# Three seeds: the harm is in each.
+# Three seeds: the harm is in each; for the same habit SFT does more.
 shown = by.loc[["SFT", "DPO"]]
 new, first = shown["chosen (new)"], shown["habit first"]
 harm = new.index.get_level_values(1) > 9e-4
 assert -0.18 < new[harm].min() < new[harm].max() < -0.08 and new[~harm].min() > -0.03
+assert new["SFT", 0.0012].between(-0.135, -0.08).all() and new["DPO", 3e-4].between(-0.0205, 0).all()
 both = by.loc[("DPO + SFT", 1e-3), "chosen (new)"]
 assert (both > by.loc[("DPO", 1e-3), "chosen (new)"]).all() and both.max() < -0.05
-assert first.loc["DPO", 3e-4].between(0.01, 0.02).all() and first.loc["SFT", 6e-4].between(0.025, 0.045).all()
-assert (new.loc["DPO", 3e-4] > new.loc["SFT", 6e-4]).all()
+assert both.mean() < 0.5 * by.loc[("DPO", 1e-3), "chosen (new)"].mean()  # most of it remains
+assert first["DPO", 3e-4].between(0.01, 0.02).all() and first["SFT", 0.0012].between(0.006, 0.014).all()
 assert by["test habit"].count() == 9 and by["test habit"].sum() == 0
 for one in (good["SFT"], good["DPO"]):  # they do answer
     assert write(one, tables["test"].prompt, 9)[0].isin(["", HABIT.strip()]).sum() <= 1
