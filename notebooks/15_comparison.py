@@ -138,7 +138,7 @@ np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".
 
 # %%
 recorded = course.recorded("tiny/comparison").sort_values("perplexity")
-table = recorded[["strategy", "learning_rate", "trainable_values", "perplexity"]]
+table = recorded[["strategy", "learning_rate", "trainable_parameters", "perplexity"]]
 table.columns = ["strategy", "learning rate", "trained parameters", "Rust perplexity"]
 table = table.set_index("strategy").round({"Rust perplexity": 1})
 seven = table.index[:7]  # the best first, without the last two rows

@@ -89,5 +89,5 @@ def test_params_prints_the_published_counts(capsys):
     for name in STRATEGIES.keys() - {"full", "last_layers"}:  # each is applied to all 24 blocks
         del STRATEGIES[name]
     assert main(["params", "--model", "qwen2-0.5b", "--json"]) == 0
-    counts = {row["strategy"]: row.get("trainable_values") for row in json.loads(capsys.readouterr().out)}
+    counts = {row["strategy"]: row.get("trainable_parameters") for row in json.loads(capsys.readouterr().out)}
     assert counts["full"] == 494_032_768 and counts["last_layers"] == 29_865_088

@@ -46,7 +46,7 @@ def places_of(report: StrategyReport) -> list[Place]:
     for name, part in report.components.items():
         if name != "adapters":
             short = {"final norm and others": "norm"}.get(name, name.removeprefix("block "))
-            places.append([short, part.trainable_values, part.total_values + frozen[name], trained[name]])
+            places.append([short, part.trainable_parameters, part.total_parameters + frozen[name], trained[name]])
     if is_tied(base_model(report.model)):
         places.append(["head", places[0][1], 0, 0])
     # The head is listed behind the final norm, through which it is reached.
@@ -104,7 +104,7 @@ def _in_words(report: StrategyReport, name: str) -> str:
     places = merged(places_of(report))
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
-    values = short(report.trainable_values)
+    values = short(report.trainable_parameters)
     return f"{name} trains {values} parameters ({trained}); backpropagation goes down to {lowest}"
 
 
@@ -122,7 +122,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
         left += width * unit
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
     axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
-    trained, total = (short(values) for values in (report.trainable_values, report.total_values))
+    trained, total = (short(values) for values in (report.trainable_parameters, report.total_parameters))
     caption = f"{trained} of {total} parameters trained ({share})"
     axes.text(1, base + 0.86, caption, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)

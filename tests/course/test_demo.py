@@ -111,7 +111,7 @@ def test_every_panel_answers(demo):
     says(inside, "the text is empty")
     strategies = panel(page, 2)
     strategies.get_by_label("Strategy").select_option("last_layers")
-    says(strategies, f"{strategy_report('tiny', 'last_layers').trainable_values:,} of 4,036,800")
+    says(strategies, f"{strategy_report('tiny', 'last_layers').trainable_parameters:,} of 4,036,800")
     assert strategies.get_by_label("embedding: 0 of 786,432 trained").is_visible()
     race = panel(page, 3)
     race.get_by_label("Learning rate").nth(1).select_option("0.1")

@@ -54,7 +54,7 @@ def test_a_saved_notebook_keeps_the_picture_of_a_panel_and_no_widget(monkeypatch
     (shown,), choices, others = [cell.outputs for cell in notebook.cells]
     assert set(shown.data) == {"text/html", "text/plain"} and choices == []
     assert [output.data for output in others] == [{"text/plain": "2"}, {"text/plain": "Bar()"}]
-    assert shown.data["text/plain"].startswith("full: 4,036,800 of 4,036,800 values trainable")
+    assert shown.data["text/plain"].startswith("full: 4,036,800 of 4,036,800 parameters trainable")
 
 
 def test_a_picture_has_its_words_and_they_are_text():

@@ -23,8 +23,8 @@ def test_the_places_hold_every_value_once_and_the_lowest_is_the_lowest_that_a_gr
     report, seen = report_of(strategy), {}
     places = places_of(report)
     assert [place.name for place in places] == ["embedding", "0", "1", "2", "norm", "head"]
-    assert sum(place.trained + place.adapter for place in places if place.name != "head") == report.trainable_values
-    assert sum(place.total + place.adapter for place in places) == report.total_values
+    assert sum(place.trained + place.adapter for place in places if place.name != "head") == report.trainable_parameters
+    assert sum(place.total + place.adapter for place in places) == report.total_parameters
     for name, module in report.model.named_modules():
         if name.endswith("embed_tokens") or name.rpartition(".")[2].isdigit():
             short = name.rpartition(".")[2]

@@ -2,7 +2,7 @@ assert costs["% of full"].round().tolist() == [100, 88, 67]
 assert all(counted_flops(m) == step_flops(m) for m in models.values())
 assert [round(100 * step_flops(m) / step_flops(models["full"])) for m in pair.values()] == [53, 76]
 trained = {name: sum(p.numel() for p in one.parameters() if p.requires_grad) for name, one in models.items()}
-assert record.trainable_values[list(models)].to_dict() == trained
+assert record.trainable_parameters[list(models)].to_dict() == trained
 assert trained["blocks+norms"] - trained["last_blocks"] == 13 * 192
 rates = course.recorded("tiny/freezing/rates").replace("last_layers", "blocks+norms")
 best = rates.loc[rates.groupby("strategy").validation_perplexity.idxmin()].set_index("strategy")

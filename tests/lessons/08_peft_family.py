@@ -38,7 +38,7 @@ assert 0.97 < starts[5] / first < 1 and 7 < changes[5] < 8.5 < changes[4]
 adapted = get_peft_model(new_model(), LoraConfig(**causal))
 assert {name[-6:] for name in adapted.targeted_module_names} == {"q_proj", "v_proj"}
 all_methods = course.recorded("tiny/all/comparison").set_index("strategy")
-assert all_methods.trainable_values["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
+assert all_methods.trainable_parameters["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
 assert PISSA["alpha"] == PISSA["r"] == 8 and METHODS["oft"].options["block"] == 16
 adapted = get_peft_model(new_model(), IA3Config(**causal))
 assert {name.split(".")[-1] for name in adapted.targeted_module_names} == {"q_proj", "v_proj", "down_proj"}

@@ -32,7 +32,7 @@ def params(options: ParamsOptions) -> Outcome:
     setup()
     config = models.architecture(models.chosen_model(options.model))
     models.meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
-    counts = ("trainable_values", "total_values", "percent", "trainable_tensors", "total_tensors")
+    counts = ("trainable_parameters", "total_parameters", "percent", "trainable_tensors", "total_tensors")
     rows = []
     for strategy in STRATEGIES:
         try:

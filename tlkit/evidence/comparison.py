@@ -132,7 +132,7 @@ def _outcome(
             before,
             figures,
             learning_rate=rate,
-            trainable_values=report.trainable_values,
+            trainable_parameters=report.trainable_parameters,
             trainable_percent=report.percent,
             seconds=result.seconds,
             tokens_per_second=result.tokens / result.seconds,
@@ -155,7 +155,7 @@ def _row(
         "strategy": strategy,
         "seed": seed,
         "learning_rate": math.nan,
-        "trainable_values": 0,
+        "trainable_parameters": 0,
         "trainable_percent": 0.0,
         "perplexity_before": before["perplexity"],
         "general_before": before["general"],
@@ -204,7 +204,7 @@ def summary(
     table["seeds"] = grouped["seed"].count()
     table = table.reindex([*table.index, *impossible])
     table["reason"] = [impossible.get(name, "") for name in table.index]
-    table = table.fillna({"trainable_values": 0, "seeds": 0}).astype({"trainable_values": int, "seeds": int})
+    table = table.fillna({"trainable_parameters": 0, "seeds": 0}).astype({"trainable_parameters": int, "seeds": int})
     return table.rename_axis("strategy").reset_index()
 
 

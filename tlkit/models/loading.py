@@ -40,8 +40,8 @@ class LoadedModel:
     tensors_total: int
 
     def __str__(self) -> str:
-        values = sum(map(logical_size, self.model.parameters()))
-        return f"{self.name}: {values:,} values in {self.tensors_total} tensors, {self.tensors_loaded} from the file"
+        count = sum(map(logical_size, self.model.parameters()))
+        return f"{self.name}: {count:,} parameters in {self.tensors_total} tensors, {self.tensors_loaded} from the file"
 
 
 def load_model(

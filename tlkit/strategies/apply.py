@@ -13,37 +13,37 @@ from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_s
 
 
 class Component(NamedTuple):
-    """A part of a model, in values and in tensors."""
+    """A part of a model, in parameters and tensors."""
 
-    trainable_values: int = 0
-    total_values: int = 0
+    trainable_parameters: int = 0
+    total_parameters: int = 0
     trainable_tensors: int = 0
     total_tensors: int = 0
 
 
 @dataclass(frozen=True)
 class StrategyReport:
-    """What a strategy left trainable, in values (numbers) and in tensors."""
+    """What a strategy left trainable."""
 
     strategy: str
     model: nn.Module
-    trainable_values: int
-    total_values: int
+    trainable_parameters: int
+    total_parameters: int
     trainable_tensors: int
     total_tensors: int
-    components: dict[str, Component]  # embedding, block 0, block 1, …, head, adapters
+    components: dict[str, Component]  # embedding, block 0, …, head, adapters
     tied: str
     trainable: frozenset[str] = field(repr=False)  # names of the tensors
-    groups: tuple[parts.ParameterGroup, ...] = ()  # for `train`: what learns faster than the rest, or begins later
+    groups: tuple[parts.ParameterGroup, ...] = ()  # what learns faster than the rest, or begins later
     doubts: tuple[str, ...] = ()  # what was passed over
 
     @property
     def percent(self) -> float:
-        return 100 * self.trainable_values / self.total_values
+        return 100 * self.trainable_parameters / self.total_parameters
 
     def __str__(self) -> str:
         return (
-            f"{self.strategy}: {self.trainable_values:,} of {self.total_values:,} values trainable "
+            f"{self.strategy}: {self.trainable_parameters:,} of {self.total_parameters:,} parameters trainable "
             f"({self.percent:.2f}%), in {self.trainable_tensors} of {self.total_tensors} tensors. {self.tied}"
         )
 
@@ -108,10 +108,10 @@ def apply_strategy(model: nn.Module, strategy: str, **options) -> StrategyReport
         parameter.requires_grad_(id(parameter) not in replaced)
     everywhere = FAMILIES[strategy] == "peft" and options.get("targets") in (None, ALL)
     report = replace(describe(adapted, strategy), groups=groups, doubts=_passed_over(adapted, everywhere))
-    if report.trainable_values == 0:
+    if report.trainable_parameters == 0:
         raise ValueError(f"{strategy} selected no weights of {type(model).__name__}")
     parts.trained_groups(adapted, groups)  # refuses groups that cannot be trained as they say
-    if strategy != "full" and report.trainable_values == report.total_values and not groups:
+    if strategy != "full" and report.trainable_parameters == report.total_parameters and not groups:
         raise ValueError(f"{strategy} selected every weight of {type(model).__name__}: that is `full`")
     return report
 

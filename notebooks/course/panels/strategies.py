@@ -43,8 +43,8 @@ def training_bytes(report: StrategyReport) -> dict[str, int]:
         report: what `apply_strategy` returned.
     """
     return {
-        "gradients": GRADIENT_BYTES * report.trainable_values,
-        "optimizer state": OPTIMIZER_BYTES * report.trainable_values,
+        "gradients": GRADIENT_BYTES * report.trainable_parameters,
+        "optimizer state": OPTIMIZER_BYTES * report.trainable_parameters,
     }
 
 

@@ -94,9 +94,9 @@ def test_a_folder_is_loaded_as_it_was_saved(saved, base, mode):
     assert written[0].startswith("In Rust") and len(written[1]) > len("The Result type is")
     report = describe(loaded.model)
     adapters = report.components.get("adapters", (0, 0, 0, 0))
-    assert report.total_values - adapters[1] == describe(plain.model).total_values
+    assert report.total_parameters - adapters[1] == describe(plain.model).total_parameters
     assert (loaded.tensors_loaded, bool(adapters[1])) == (report.total_tensors, mode != "merge")
-    assert f"{report.total_values:,} values in {report.total_tensors} tensors" in str(loaded)
+    assert f"{report.total_parameters:,} parameters in {report.total_tensors} tensors" in str(loaded)
     assert architecture(str(folder)).num_hidden_layers == 2
 
 

@@ -74,9 +74,9 @@ def test_every_strategy_trains_the_new_head(strategy, shallow):
     model = load_model("tiny", classes=CLASSES, seed=1).model
     heads, report = len([*class_head(model)]), apply_strategy(model, strategy)
     head = report.components["head"]
-    assert head.trainable_values == CLASSES * 192
+    assert head.trainable_parameters == CLASSES * 192
     if strategy == "linear_probe":
-        assert report.trainable_values == head.trainable_values
+        assert report.trainable_parameters == head.trainable_parameters
     config = TrainingConfig(learning_rate=3e-3, epochs=3, batch_size=4, warmup_fraction=0.0)
     history = train(report.model, texts(9, 4, 6, 5), config).history
     assert history.loss.iloc[-1] < history.loss.iloc[0] and history.tokens.tolist() == [4, 4, 4]

@@ -165,7 +165,7 @@ def test_groups_that_say_nonsense_are_refused():
 def test_on_paper_everything_is_counted_as_trained():
     for name in ("gradual_unfreezing", "discriminative_rates"):
         report = apply_strategy(meta_model("qwen2-0.5b"), name)
-        assert report.trainable_values == report.total_values == 494_032_768
+        assert report.trainable_parameters == report.total_parameters == 494_032_768
     with (
         pytest.raises(NoFrozenPrefix, match="what follows is trained"),
         cached_prefix(adapted("discriminative_rates")[0]),

@@ -33,8 +33,8 @@ def test_a_function_becomes_a_strategy_with_options_and_the_same_checks():
 
     model = small_model("llama")
     plain, with_norm = (apply_strategy(small_model("llama"), "first_block", norms=n) for n in (False, True))
-    assert plain.trainable_values == sum(p.numel() for p in model.model.layers[0].parameters())
-    assert with_norm.trainable_values == plain.trainable_values + 32 and plain.strategy == "first_block"
+    assert plain.trainable_parameters == sum(p.numel() for p in model.model.layers[0].parameters())
+    assert with_norm.trainable_parameters == plain.trainable_parameters + 32 and plain.strategy == "first_block"
     check_strategy("first_block", {"share": 0.5})
     for options, said in (({"norms": 3}, "expected a value of type bool"), ({"n": 1}, "has no option n")):
         with pytest.raises(ValueError, match=said):
@@ -104,7 +104,7 @@ def test_a_strategy_of_a_file_is_known_by_the_whole_file(tmp_path):
         load_plugin(path)
         known.add(sha256_of_own("mine"))
         report = apply_strategy(meta_model("tiny"), "mine", count=2)
-        trained = {name for name, part in report.components.items() if part.trainable_values}
+        trained = {name for name, part in report.components.items() if part.trainable_parameters}
         assert trained == {f"block {block}", f"block {block + 1}"}, "what is hashed is what is run"
     decorated = MINE.format(block=2).replace("def mine", "@torch.no_grad()\ndef mine")
     path.write_text(f"import torch\n{decorated}")

@@ -99,7 +99,7 @@ def test_losses_are_those_of_plain_peft(name):
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    assert sum(p.numel() for p in trainable) == ours.trainable_values
+    assert sum(p.numel() for p in trainable) == ours.trainable_parameters
     assert steps.loss.tolist() == pytest.approx(losses, rel=1e-6)
     assert max(losses) - min(losses) > 1e-3, "a run that learns nothing would agree with anything"
 
@@ -119,7 +119,7 @@ def test_a_method_adapts_an_architecture_or_refuses_in_one_line(kind, name):
     trainable = {key: p for key, p in report.model.named_parameters() if p.requires_grad}
     assert set(trainable) <= adapter_names(report.model)
     values = sum(p.numel() for p in trainable.values())
-    assert values == report.trainable_values == report.components["adapters"].trainable_values
+    assert values == report.trainable_parameters == report.components["adapters"].trainable_parameters
     assert apply_strategy(on_paper, name).components == report.components
     before = {key: p.detach().clone() for key, p in report.model.named_parameters()}
     state = TrainingState(report.model)

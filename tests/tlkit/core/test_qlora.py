@@ -71,7 +71,7 @@ def test_a_model_published_in_four_bits_is_trained_as_peft_trains_it(strategy, s
         reports.append(apply_strategy(model, strategy if name == tmp_path else "qlora"))
     expected, losses = (train(report.model, BLOCKS[:6], CONFIG).history.loss.tolist() for report in reports)
     assert losses == pytest.approx(expected, rel=1e-5)
-    assert reports[0].total_values == reports[1].total_values
+    assert reports[0].total_parameters == reports[1].total_parameters
     for classic in ("full", "last_layers", "gradual_unfreezing"):
         with pytest.raises(ValueError, match="packed in 4 bits: choose lora or qlora"):
             apply_strategy(load_model(tmp_path).model, classic)

@@ -27,13 +27,13 @@ def small_model(kind: str):
 )
 def test_published_counts_on_qwen2(strategy, values, tensors):
     report = apply_strategy(meta_model("qwen2-0.5b"), strategy)
-    assert (report.trainable_values, report.trainable_tensors) == (values, tensors)
-    assert (report.total_values, report.total_tensors) == (494_032_768, 290)
+    assert (report.trainable_parameters, report.trainable_tensors) == (values, tensors)
+    assert (report.total_parameters, report.total_tensors) == (494_032_768, 290)
 
 
 def test_training_the_tied_head_trains_the_embedding():
     report = apply_strategy(meta_model("qwen2-0.5b"), "last_layers", train_head=True)
-    assert report.trainable_values == 29_865_088 + 151_936 * 896
+    assert report.trainable_parameters == 29_865_088 + 151_936 * 896
     assert "tied" in report.tied
 
 
@@ -65,10 +65,10 @@ def test_one_step_moves_what_is_trainable_and_nothing_else(kind, strategy):
     moved = sum(not torch.equal(p, before[name]) for name, p in report.model.named_parameters())
     assert moved >= 0.8 * report.trainable_tensors  # unused key biases and the like may keep a zero gradient
     for number, total in enumerate(
-        (report.trainable_values, report.total_values, report.trainable_tensors, report.total_tensors)
+        (report.trainable_parameters, report.total_parameters, report.trainable_tensors, report.total_tensors)
     ):
         assert sum(component[number] for component in report.components.values()) == total
-    assert report.trainable_values == sum(p.numel() for p in report.model.parameters() if p.requires_grad)
+    assert report.trainable_parameters == sum(p.numel() for p in report.model.parameters() if p.requires_grad)
     if strategy == "freeze_lower":
         states = [{p.requires_grad for p in block.parameters()} for block in find_blocks(model)]
         assert states == [{False}, {False}, {True}, {True}]
@@ -112,5 +112,5 @@ def test_norms_with_a_gate_and_biases_of_experts_are_found():
 def test_freeze_embeddings_freezes_the_tied_head_and_learned_positions():
     model = small_model("gpt2")
     report = apply_strategy(model, "freeze_embeddings")
-    assert is_tied(model) and report.components["embedding"].trainable_values == 0
+    assert is_tied(model) and report.components["embedding"].trainable_parameters == 0
     assert not model.transformer.wpe.weight.requires_grad

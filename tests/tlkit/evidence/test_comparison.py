@@ -407,7 +407,7 @@ def test_strategies_of_ones_own_are_compared_added_and_changed_each_by_itself(
     assert main([*command, "full,mine"]) == 0 and main([*command, "full,mine,yours"]) == 0
     assert carried_out == [("mine", 0), ("yours", 0)], "they come to what is there"
     table = pd.read_csv(output / "comparison.csv", comment="#").set_index("strategy")
-    assert 0 < table.trainable_values["mine"] < table.trainable_values["full"]
+    assert 0 < table.trainable_parameters["mine"] < table.trainable_parameters["full"]
     assert table.perplexity["mine"] != table.perplexity["zero-shot"] and table.tuning_runs["mine"] == 0
     own = json.loads((output / "comparison.json").read_text())["provenance"]["strategy_sha256"]
     assert own == dict.fromkeys(["mine", "yours"], hashlib.sha256(plugin.read_bytes()).hexdigest())

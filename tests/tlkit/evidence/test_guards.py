@@ -32,7 +32,7 @@ def test_layers_matched_by_a_piece_of_their_name():
         parameter.requires_grad_(not any(f"layers.{number}" in name for number in range(12)))
     wrong = describe(model)
     assert (wrong.trainable_tensors, wrong.total_tensors) == (3, 291)
-    assert (wrong.trainable_values, wrong.total_values) == (272_270_208, 630_167_424)
+    assert (wrong.trainable_parameters, wrong.total_parameters) == (272_270_208, 630_167_424)
 
 
 def test_norms_matched_by_their_name():
@@ -41,7 +41,7 @@ def test_norms_matched_by_their_name():
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(any(part in name for part in wanted))
     found = describe(model)
-    assert found.trainable_values == 29_865_088 and found.components["embedding"].trainable_values == 0
+    assert found.trainable_parameters == 29_865_088 and found.components["embedding"].trainable_parameters == 0
 
 
 def test_a_ranking_from_one_block(tiny):

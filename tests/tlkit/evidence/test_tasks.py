@@ -118,7 +118,7 @@ def test_a_comparison_of_classes_has_their_accuracy(classified):
     assert table.balanced_accuracy.between(0, 1).all()
     assert (table.balanced_accuracy_low <= table.balanced_accuracy_high).all()
     assert table.general.isna().all()
-    assert table.trainable_values["linear_probe"] == 9 * 192
+    assert table.trainable_parameters["linear_probe"] == 9 * 192
 
 
 @pytest.mark.parametrize("task", ["answered", "classified"])

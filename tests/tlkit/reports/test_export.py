@@ -29,7 +29,7 @@ def planted_comparison(effects, model="planted", impossible=None):
             documents.append(pd.DataFrame({"strategy": name, "seed": seed} | parts))
             run = dict.fromkeys(("perplexity", "perplexity_low", "perplexity_high"), np.exp(nats.sum() / tokens.sum()))
             run |= {"perplexity_before": 90.0, "general_before": 20.0, "general": 20.0 * (1 + general)}
-            run |= {"bits_per_byte": 1.0, "trainable_values": 1000, "trainable_percent": 50.0}
+            run |= {"bits_per_byte": 1.0, "trainable_parameters": 1000, "trainable_percent": 50.0}
             run |= {"seconds": 2.0, "peak_memory_mb": 20.0, "learning_rate": 1e-3, "context": 64.0}
             runs.append({"strategy": name, "seed": None if name == ZERO_SHOT else seed} | run)
     runs, documents = pd.DataFrame(runs), pd.concat(documents)

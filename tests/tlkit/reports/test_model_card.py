@@ -49,7 +49,8 @@ def test_the_card_has_the_figures_of_the_run(report):
     for part in (
         "| before | 126.24 | 70.50 to 90.25 | 1.900 |\n| after | 1,079.95 | 70.50 to 90.25 |  |\n",
         "On 40 documents of the test split of rust (5,499 tokens), in windows of 256 tokens that move by 128",
-        f"Trained were {report.trainable_values:,} of {report.total_values:,} values, with\n\n```yaml\ntask: text\n",
+        f"Of {report.total_parameters:,} parameters {report.trainable_parameters:,} were trained, with\n\n",
+        "```yaml\ntask: text\n",
         "learning_rate: 0.003\nchunked_loss: true\nseed: 0\n",
         "strategy_option:\n  r: 4\n  targets:\n  - q_proj\n  - v_proj\n```\n",
         "| learning rate | recorded for tiny |",
