@@ -48,7 +48,7 @@ print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 # ## The job: three desks
 #
 # A help centre has a desk for Rust, one for Python, and one for everything else. The model has to name the desk for
-# each question. We have 65 for each desk: 40 to learn from, and 25 *held out*, which it never sees in training.
+# each question. We draw 65 for each desk: 40 to learn from, and 25 *held out*, which it never sees in training.
 
 # %%
 rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
@@ -165,11 +165,11 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 # parameter a little, so that the loss falls.
 #
 # The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
-# process them, and the [head](glossary.md#head) scores every token of the vocabulary. We leave its parameters *frozen*,
-# as they are. Beside each *linear layer* of the blocks, which multiplies by a matrix, [LoRA](glossary.md#lora) adds two
-# small matrices and trains only these. Together they are called the *adapter*. Here peft adds it, and in [lesson
-# 5](05_lora.ipynb) you build it yourself. `r` says how thin its matrices are, and so how many parameters are trained,
-# and `lora_alpha` scales what they add.
+# process them, and the [head](glossary.md#head) scores every token of the vocabulary. All these parameters stay
+# *frozen*, which means unchanged. Beside each *linear layer* of the blocks, which multiplies by a matrix,
+# [LoRA](glossary.md#lora) adds two small matrices and trains only these. Together they are called the *adapter*. Here
+# peft adds it, and in [lesson 5](05_lora.ipynb) you build it yourself. `r` says how thin its matrices are, and so how
+# many parameters are trained, and `lora_alpha` scales what they add.
 #
 # The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
 # the last steps do not undo each other's work. We tried five rates on 30 training questions that we kept aside, and
@@ -204,7 +204,7 @@ adapted, losses = adapt(model, training)
 adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `backward` starts at the loss and goes back through the frozen parts to the first adapter, which is called
+# `backward` goes from the loss back through the frozen parts to the first adapter. This is called
 # [backpropagation](glossary.md#backpropagation). The number under a part of the picture counts its trained parameters.
 # `norm` rescales the numbers before the head. The head shares the embedding's matrix.
 
@@ -292,7 +292,7 @@ course.claim("Loaded again, it answers your questions as before", again == named
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For your own job, put your texts (`question`) and answers (`desk`) into a table, change `sentence` and `length`, and
 # call `adapt(model, table)` with a freshly loaded model. SmolLM2-135M-Instruct, which has 33 times as many parameters,
-# gets 73 right with the same code and `rate=1e-3`, in three minutes on one core. Fetch it as [lesson
+# gets 73 right on this split (counting: 72) with `rate=1e-3`, in three minutes on one core. Fetch it as [lesson
 # 12](12_a_real_task.ipynb) says, and set `folder` to `tl.fetched_folder("smollm2-135m-instruct")`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -323,9 +323,9 @@ broken, report = load_from(renamed)
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model and only prints a warning (`tl.setup` hides it here). Missing weights
-# are often intended: a classifier loads the blocks and gets a new head. Three checks find the fault, and the cure is to
-# take the prefix off each name:
+# It returns a model and only prints a warning (`tl.setup` hides it here). Missing weights are often intended: a
+# classifier loads the blocks and gets a new head. The cure is to take the prefix off each name, and three checks find
+# the fault:
 #
 # 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
 # 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. It stores numbers of 16 bits
@@ -365,10 +365,10 @@ print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both losses fall, so work out which to expect. A model that knows the three names but guesses among them has about
-# 0.47 nats (dashed): ln 3 for the token that decides, shared among the 7 tokens of three answers. Only below that has it
+# 0.47 nats (dashed): three answers have three deciding tokens of ln 3 each, and 7 tokens in all. Only below that has it
 # learned the job. Both begin above 8 nats: one model's weights are random, and the other has never seen a desk named
-# here. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss stays high. [Lesson
-# 16](16_autopsy.ipynb) has a published case.
+# here. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss
+# stays high. [Lesson 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

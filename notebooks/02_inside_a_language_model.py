@@ -110,9 +110,8 @@ print(scores.masked_fill(~may_look, -torch.inf).softmax(-1).numpy().round(2))
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each row says where one token looks, and adds up to one. But the order of earlier tokens does not count yet: exchange
 # two, and the average stays the same. [*Rotary embedding*](glossary.md#rotary-embedding) rotates pairs of coordinates
-# of queries and keys by an angle proportional to the position, each pair at its own speed. Then the dot product depends
-# on the positions only through their *difference*. **Does a query fit a key at positions 5 and 3 as well as at 15 and
-# 13?**
+# of queries and keys by an angle proportional to the position, each pair at its own speed. **Does a query then fit a
+# key at positions 5 and 3 as well as at 15 and 13?**
 
 
 # %%
@@ -130,9 +129,9 @@ for one, other in [(5, 3), (15, 13), (15, 3)]:
     print(f"positions {one} and {other}: {query[one] @ key[other]:.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It does, so a head can look for "two tokens back" anywhere. Keys and values have only two heads, each for two query
-# heads ([*grouped-query attention*](glossary.md#grouped-query-attention)), which halves the memory they take in
-# generation.
+# It does, because the dot product depends on the positions only through their *difference*. So a head can look for "two
+# tokens back" anywhere. Keys and values have only two heads, each for two query heads ([*grouped-query
+# attention*](glossary.md#grouped-query-attention)), which halves the memory they take in generation.
 
 
 # %%
@@ -231,9 +230,9 @@ plt.show()
 # heads*](glossary.md#induction-head). To find that ` is`, some lower head has to mark which token stands before it. The
 # left head is a candidate: there ` is` gives ` argument` 98% of its weight.
 #
-# To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it to
-# zero, and measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` is as the next token.
-# **Which head matters most for the prediction?**
+# To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it
+# to zero. Then we measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` remains as the
+# next token. **Which head matters most for the prediction?**
 
 # %%
 after_first, again = words.index(" argument") + 1, words.index(" second") + 1
@@ -260,10 +259,10 @@ for b, h in *worst, (2, 0):
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The explanation holds only in part: without the left head, 2.0, the weight falls from 0.67 to 0.54, but without 5.3 to
-# 0.56. And ` is` even becomes a little more probable. The right head, which looks at the answer, matters only fifth.
-# The two heads that matter most, 3.2 and 7.1, look at ` the`. So attention shows where a head looks, but only removing
-# the head shows whether that matters.
+# The explanation holds only in part. Without the left head, 2.0, the weight falls from 0.67 to 0.54, but ` is` does not
+# become less probable, and without 5.3 the weight falls almost as far (0.56). The right head, which looks at the
+# answer, matters only fifth. The two heads that matter most, 3.2 and 7.1, look at ` the`. So attention shows where a
+# head looks, but only removing the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
@@ -387,14 +386,14 @@ with torch.no_grad():
         print(f"perplexity of unseen text {name}: {loss.exp():.0f}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ### The same at work
+# The loss does not fall in every step, because each step sees other text. But on unseen text the perplexity fell from
+# 174 to 106.
 #
-# The loss does not fall in every step, because each step sees other text. But on unseen text the perplexity has fallen
-# from 174 to 106.
+# ### The same at work
 #
 # With the library's model and torch's optimizer, `backward` stores the gradients in `.grad`, and the optimizer keeps
 # the moments. We start again from the same weights and take 40 steps. **Are the first ten losses yours, and does the
-# model get better still?**
+# model improve further?**
 
 # %%
 trained = copy.deepcopy(model)

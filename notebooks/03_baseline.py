@@ -75,16 +75,16 @@ axes.set(ylabel="loss (nats)", title="9 of 32 tokens (orange) make half of the l
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine orange bars begin a word
-# with content: nothing that this model has read suggests that `new` follows `Box::`.
+# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine orange bars begin a content
+# word. For example, nothing that this model has read suggests that `new` follows `Box::`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
-# One passage says little, so we score forty. The model reads at most 256 tokens at once. So the passages are joined
-# into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after another. Every
-# token except the very first is scored once, including the end-of-text tokens between passages. `owner` says which
-# document a token belongs to.
+# One passage says little, so we score forty. The model reads at most 256 tokens at once, and a passage has fewer. So
+# they are joined into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after
+# another. Every token except the very first is scored once, including the end-of-text tokens between passages. `owner`
+# says which document a token belongs to.
 
 
 # %%
@@ -292,8 +292,8 @@ for number in (0, 2):
 # validation score, part of its lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # If a test passage is also in the training text, its score shows what the model has memorised. This is called
-# [leakage](glossary.md#leakage). A copy that differs by one word is nearly as bad. So we search for runs of twelve
-# words that two splits share. Paraphrases and shorter texts escape this search.
+# [leakage](glossary.md#leakage). A copy with one word changed still gives away all the others. So we search for runs of
+# twelve words that two splits share. Paraphrases and shorter texts escape this search.
 
 
 # %%
@@ -363,8 +363,8 @@ print("kitchen:", summary(score(model, mine), mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token, because
-# the tokenizer cuts them into shorter pieces. Both are a little too high, because end-of-text tokens count as nats and
-# not as bytes.
+# the tokenizer cuts them into shorter pieces. Both bits per byte are a little too high, because end-of-text tokens add
+# nats but no bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

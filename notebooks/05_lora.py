@@ -5,8 +5,9 @@
 #
 # LoRA (*low-rank adaptation*) [freezes](glossary.md#freezing) the whole model, puts two thin matrices beside each
 # linear layer of its [blocks](glossary.md#block), and trains only these. All pairs together are the model's
-# [adapter](glossary.md#adapter). For a model of seven billion parameters, it fits into a file of 80 MB (40 in 16 bits).
-# You will write the layer, train it in every block of a model, and compare it with full fine-tuning.
+# [adapter](glossary.md#adapter). For a model of seven billion parameters, one of rank 8, a usual size, is a file of 80
+# MB (40 in 16 bits). You will write the layer, train it in every block of a model, and compare it with full
+# fine-tuning.
 #
 # **You will be able to**
 #
@@ -202,16 +203,16 @@ print(f"perplexity: {before.mean().exp():.0f} before, {after.mean().exp():.0f} a
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On held-out text the model with your layers is far better. (The rate was chosen on this text, which flatters the 84 a
-# little.) At work you write only the `LoraConfig`. Always name the layers in it, because peft's default for this model
-# adapts only `q_proj` and `v_proj`.
+# little.) At work `LoraConfig` and `get_peft_model` replace your class and `inject`. Always name the layers, because
+# peft's default for this model adapts only `q_proj` and `v_proj`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How far behind full fine-tuning?
 #
 # LoRA and full fine-tuning were trained on the same 200 passages with three seeds, on this model and on
-# SmolLM2-135M-Instruct, each at the best rate of a search (with shorter runs on this model). The column `perplexity`
-# is for 40 Rust test documents, and `general` for the Python reference of lesson 4. **How much higher will LoRA's
-# perplexity be: 1%, 5%, 20%? And which of the two forgets more?**
+# SmolLM2-135M-Instruct, each at the best rate of a search (on this model, a search with shorter runs). The column
+# `perplexity` is for 40 Rust test documents, and `general` for the Python reference of lesson 4. **How much higher will
+# LoRA's perplexity be: 1%, 5%, 20%? And which of the two forgets more?**
 
 # %%
 scores = {}
@@ -227,7 +228,8 @@ pd.concat(scores, axis=1).loc[["zero-shot", "full", "lora"]].round().astype(int)
 #
 # But full fine-tuning forgets less, too, at a lower rate. In the search on SmolLM2 (validation text, one seed, Python
 # near 22 before), it reached 40 on Rust and 21 on Python at a third of its best rate. LoRA at its best gave 40, too,
-# but 24 on Python: here LoRA forgot more. So compare two methods' forgetting at the same Rust perplexity.
+# but 24 on Python: here LoRA forgot more, as in the small model's search. So compare forgetting at the same Rust
+# perplexity.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the change really low-rank?
@@ -291,8 +293,8 @@ kept.round().T
 # By its size the change is *not* low-rank: the first eight terms have only 29% of it. But they reach 63% of the gain,
 # and all the others, with more than twice the size, only 54%. (The sum is above 100%, because half of a change brings
 # more than half of its gain. All terms stay below, because the embedding, the norms and the biases have changed, too.)
-# *Training* at rank 8 (the star) reaches 81%, because it searches for a good change of that rank, and each layer can
-# make up for the others.
+# *Training* at rank 8 (the star) reaches 81%, because it searches for a good change of that rank, instead of cutting
+# down a full one.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Rank, alpha and rate belong together
@@ -314,7 +316,8 @@ for alpha, rate in ((8, 2e-2), (16, 1e-2), (32, 1e-2)):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # If you halve alpha and double the rate, the first step is the same, because only their product counts. (Later the two
 # drift apart, since the rate also moves $A$.) So fix alpha, and tune the rate. We keep 16 at rank 8. With 32 for every
-# rank, the best rate hardly depends on the rank (Schulman et al.).
+# rank, the best rate hardly depends on the rank (Schulman et al.). So begin at rank 8, and double it only while that
+# lowers the validation loss.
 #
 # If LoRA looks worse than full fine-tuning, ask first whether both had the same rate. The recorded searches have
 # these perplexities on validation text:

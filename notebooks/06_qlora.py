@@ -209,7 +209,7 @@ for name, model in models.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The groups matter more: the largest weight of a matrix sets its single scale, so most weights fall on the few levels
 # near zero. With groups of 64, 20 rows cannot show the cost (± is two standard errors). Nor do they separate int4 from
-# NF4 (right column). In larger models the QLoRA paper does: mean perplexities of 34 and 27.
+# NF4 (right column). The QLoRA paper does, on models of up to 13B: mean perplexities of 34 and 27.
 #
 # Rounding twice costs nearly as much as a single scale. The roundings are nearly independent, so their squared errors
 # add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can.
@@ -221,8 +221,9 @@ for name, model in models.items():
 # freezes everything, converts what is not packed to fp32, and by default turns on activation checkpointing.
 #
 # For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change the line of `device` and
-# `number` at the top, leave out `use_gradient_checkpointing=False`, and lower the rate. The 1e-2 below suits this tiny
-# model: begin near 3e-3 with SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
+# `number` at the top, leave out `use_gradient_checkpointing=False`, and lower the rate. With a large model, delete
+# `base` and run `qlora` alone: all others hold full weights. The 1e-2 below suits this tiny model: begin near 3e-3 with
+# SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
 
 # %%
 four_bits = BitsAndBytesConfig(
@@ -265,9 +266,10 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # QLoRA starts 1.5% higher, like your NF4 model, so double quantisation costs nothing here. Its memory is a third of
-# LoRA's in fp32, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with time: each layer is
-# unpacked anew for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB, and LoRA in bf16 1.9 hours and 21 GB [on
-# an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
+# LoRA's in fp32, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with time (here the CPU's;
+# on a GPU, use a wall clock), as each layer is unpacked for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB,
+# and LoRA in bf16 1.9 hours and 21 GB [on an
+# A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
 #
 # One run proves little: with another $A$, lesson 5 ended at 84. Over three seeds and 40 documents QLoRA ends 1% higher
 # here, which may be chance ([lesson 8](08_peft_family.ipynb)). **And on SmolLM2-135M?** The
@@ -280,15 +282,16 @@ search = search.pivot_table("validation_perplexity", "learning_rate", "strategy"
 search.assign(percent=100 * (search.qlora / search.lora - 1)).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At 1e-6 next to nothing is learned, so rounding alone costs SmolLM2 27%, although NF4 changes roughly normal weights by
-# 9% in any model. Training repairs most of it, and 7.5% are left at the best rate. (This SmolLM2 was rounded to 4 bits
-# before; the original may lose less.) So measure your own model before you train.
+# At 1e-6 next to nothing is learned, so rounding alone costs SmolLM2 27%, although NF4 changes roughly normal weights
+# by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, the best rate of each (1e-2 is worse).
+# (This SmolLM2 was rounded to 4 bits before; the original may lose less.) So measure your own model before you train.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Merging the adapter
 #
-# Often you want base model and adapter, 0.9 MB here, merged into one model, $W + \frac{\alpha}{r} BA$, that needs no
-# peft. **Into which weights should it be merged: the rounded ones unpacked, the original ones, or the packed ones?**
+# Often you want the base model and its adapter (0.9 MB here) merged into one model, $W + \frac{\alpha}{r} BA$, that
+# needs no peft. **Into which weights should it be merged: the rounded ones unpacked, the original ones, or the packed
+# ones?**
 
 # %%
 warnings.filterwarnings("ignore", "Merge lora module")  # we measure what it warns of
@@ -354,7 +357,7 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 #
 # - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
 #   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
-# - Small groups keep the error near 9%. Its cost depends on the model (about 1.5% here, 27% on a SmolLM2 rounded
+# - Small groups keep the error near 9%. Its cost depends on the model (at most about 3% here, 27% on a SmolLM2 rounded
 #   before), so measure yours.
 # - Four bits pay where frozen weights fill the memory, and cost time. Merge the adapter into the unpacked weights.
 #

@@ -217,8 +217,8 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # torch's peak the activations are gone, and one gradient is there three times. So neither shorter rows nor
 # [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
 #
-# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, the optimizer step makes temporary tensors
-# as large as the weights on a CUDA card, and needs most: $16N + 4N$ are 9.9 GB.)
+# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step makes
+# temporary tensors as large as the weights, and needs most: $16N + 4N$ are 9.9 GB.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Recipes called bf16
@@ -268,8 +268,8 @@ recipes
 # - **Autocast** changes only what is kept for the backward pass, here from 120 to 90 MiB. It is not half, because norms
 #   stay in fp32 and each product casts its input anew. Besides, bf16 copies of the weights take 2 bytes a parameter,
 #   whatever the batch. So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
-# - **Pure bf16** halves these bytes (not the loss, computed in fp32), but 96% of the parameters did not move at all.
-#   Between 0.0625 and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
+# - **Pure bf16** halves weights, gradients and moments, but 96% of the parameters did not move at all. Between 0.0625
+#   and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
 # - **The master copy** mends this: it adds up small steps until they change the bf16 weight. This recipe takes 2 + 4 +
 #   12 = 18 bytes a parameter, 2 more than fp32, but saves activations.
 #
@@ -282,7 +282,8 @@ recipes
 #
 # Lost updates concern only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on a model in
 # bf16. So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with
-# autocast. We build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so
+# autocast. (If you give TRL a name, add `model_init_kwargs={"dtype": "bfloat16"}` to the `SFTConfig`, or these weights
+# are loaded in fp32.) We build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so
 # `lora_peak` traces one and two of them, and the difference is one block. **How many rows of 512 tokens fit on 24 GB?**
 
 
@@ -317,9 +318,9 @@ for size, needed in peaks.items():
 # weights are less than half, and [checkpointing](10_oom_fallback.ipynb) saves more.
 #
 # **Is that so on a card?** On an H100 we ran eight other plans, and torch counted as many bytes in live tensors as such
-# traces predict, or up to 6% more. But the driver, kernels and gaps between tensors need memory, too, so this course
-# plans with 85% of a card. A card of 24 GB has about 23.65 GiB, of which 85% are 20: two rows fit. On yours, torch
-# counts for you:
+# traces predict, or up to 6% more. The driver, kernels and gaps between tensors need memory, too, so for all of this
+# the course leaves 15% of a card free. A card of 24 GB has about 23.65 GiB, of which 85% are 20, so two rows just fit.
+# On yours, torch counts for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()

@@ -161,9 +161,9 @@ train_at, validation_at = train_at[left], train_at[held]
 # together (those of one customer, one document, one day), and keep each such group on one side. Then run these lines on
 # your split. For more than about 10,000 rows use MinHash, which need not compare each with each.
 #
-# We keep the first draw by writer, with one report of each pair in the test and two other writers for validation. Six
-# of the 15 crates in the test are also in training, so a model could know their names from there. If your users will
-# write about new things, hold out the topic too, as [lesson 12](12_a_real_task.ipynb) does.
+# We keep the first draw by writer, leave one report of each pair in its test (21 rows become 15), and validate on two
+# other writers. Six of the 15 crates in the test are also in training, so a model could know their names from there. If
+# your users will write about new things, hold out the topic too, as [lesson 12](12_a_real_task.ipynb) does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -265,7 +265,7 @@ batch_picture(batch)
 # `train_sampling_strategy="group_by_length"`.
 #
 # In transformers this collator is called `DataCollatorForSeq2Seq`. The one in the `SFTTrainer` of TRL, a library for
-# chat models, makes the same batch.
+# training chat models, makes the same batch.
 
 # %%
 for_seq2seq = DataCollatorForSeq2Seq(tokenizer)
@@ -283,8 +283,8 @@ torch.testing.assert_close(dict(theirs), batch)
 # - **template twice**: a text that already went through the template goes through it again;
 # - **all learned**: the labels are a copy of the padded tokens, so the model learns to write bug reports and padding.
 #
-# None of them raises an error. So `check_batch` decodes the labels of each row and compares them with the answer, which
-# works for every template. It also counts the tokens that open a message, because a conversation has three messages.
+# None of them raises an error. So `check_batch` decodes the labels of each row and compares them with the answer and
+# its end token. It also counts the tokens that open a message, because a conversation has three messages.
 
 # %%
 start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
@@ -419,7 +419,7 @@ for name, texts in answers.items():
 # | `messages` | everything, questions too | `assistant_only_loss=True` (an error unless the template marks `{% generation %}` or TRL knows it) |
 # | any of these, over 1,024 tokens | a cut answer | a higher `max_length` |
 #
-# In each case, print the labels of one batch from its `get_train_dataloader()` first.
+# In each case, first print the labels of one batch from `trainer.get_train_dataloader()`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -460,8 +460,8 @@ course.quiz("quiz11")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Exercise 11.1.** Write `encode` for conversations of several turns, so that every answer of the assistant is learned
-# with its end token, and nothing else is. The tokenizer may have any chat template. As in `encode`, what is read and
-# what is learned are tokenised one by one, and nothing follows the last end token.
+# with its end token, and nothing else is. The chat template may be any that leaves earlier messages as they are. As in
+# `encode`, what is read and what is learned are tokenised one by one, and nothing follows the last end token.
 
 
 # %%

@@ -9,7 +9,7 @@
 #
 # - run a fair comparison: the same text, seeds and search for a learning rate for all strategies;
 # - compute the interval of a paired difference over documents and seeds, corrected for many pairs;
-# - say what a table of results allows you to claim, and export it with its chart.
+# - say what a table of results allows you to claim, and export the table with its chart.
 #
 # **You need** [lesson 3](03_baseline.ipynb) for perplexity, [lesson 4](04_full_fine_tuning.ipynb) for the search for a
 # learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 8](08_peft_family.ipynb) for the two sources of chance.
@@ -186,8 +186,8 @@ axes.set_title("Documents differ, but the lines are nearly parallel")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the paired interval excludes zero. The chart, with a line for each document, shows why. A hard document raises
-# both losses, which widens the unpaired interval, but cancels in each [paired
+# Only the paired interval excludes zero. The chart, with a line for each document, shows why: 32 of 40 lines rise. A
+# hard document raises both losses, which widens the unpaired interval, but cancels in each [paired
 # difference](glossary.md#paired-difference). So look at the difference's interval, not at whether two overlap.
 #
 # The mean difference is 0.07 nats per token. As perplexity is $e$ to the power of the loss, the ratio of perplexities
@@ -218,9 +218,8 @@ freedom = pd.Index([1, 2, 4, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# As the two sources are independent, their squares
-# add. If the differences are roughly normal, this interval covers the true difference at least as often
-# as it says (Banerjee, below):
+# As the two sources are independent, the squares of their half-widths add. If the differences are roughly normal, this
+# interval covers the true difference at least as often as it says (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
@@ -257,7 +256,7 @@ percent, low, high = 100 * np.expm1(interval(tested, "full", "LoRA"))
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes, the whole interval is above zero.
+# Yes: after seven steps the whole interval is above zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
@@ -309,7 +308,8 @@ plt.show()
 # `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
 # `tl.compare_pairs` estimates the effect of a seed from all strategies together, which gives more degrees of freedom
-# and a smaller $t$. This assumes that a seed moves all strategies alike. **Which pairs does it separate in addition?**
+# and a smaller $t$. This assumes that another seed changes every pair's difference about as much . **Which pairs does
+# it separate in addition?**
 
 # %%
 names = ["first", "second"]
@@ -372,8 +372,8 @@ for one, other in (("full", "lora"), ("lora", "qlora")):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No: LoRA costs SmolLM2 18.5 nats a document less than our model. The step from LoRA to QLoRA costs it 6.2 more. Both
-# intervals exclude zero, so the models differ here. (SmolLM2's rates were searched with one seed, a factor of three
-# apart.)
+# intervals exclude zero, at 97.5% (two questions), too, so the models differ here. (SmolLM2's rates were searched with
+# one seed, a factor of three apart.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -61,8 +61,8 @@ def new_model():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is the first row, because nothing was trained yet. A model with a perplexity of 254,801, a loss of
 # $\ln(254{,}801)=12.4$ nats, does not write fluent English. And the "initial loss" is far lower. It is the mean of five
-# steps, but after a first loss of 12.4 the other four would average $(5\cdot4.6157-12.4)/4=2.7$, less than the next
-# five (3.0), although losses fall. So the model was fine, and the evaluation was not.
+# steps. Had the first been 12.4, the other four would average $(5\cdot4.6157-12.4)/4=2.7$. But the next five average
+# 3.0, and losses should fall. So the model was fine, and the evaluation was not.
 #
 # **Check 1, evaluation:** is the first loss within one nat of the logarithm of the baseline perplexity? Both need a few
 # hundred tokens of similar text.
@@ -175,8 +175,9 @@ variables.load(file)
 print(f"build, then load: {perplexity(built, held_out):,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The Rust program loaded before it built the model, so there was nothing to fill. **Cure:** build, then load. In
-# PyTorch, avoid `load_state_dict(..., strict=False)`, which ignores names that do not match.
+# The Rust program loaded before it built the model, so there was nothing to fill. (4,255 is near guessing:
+# transformers' random weights are smaller than Candle's.) **Cure:** build, then load. In PyTorch, read what
+# `load_state_dict(..., strict=False)` returns: the names that did not match.
 #
 # **Check 2, loading:** is the first loss, or the logarithm of the baseline, more than one nat below $\ln$(vocabulary)?
 # If not, weights or labels are wrong, and a generated sentence tells which.
@@ -201,7 +202,7 @@ print(f"build, then load: {perplexity(built, held_out):,.0f}")
 #
 # Between random models, a token's loss varies as its logit does, with variance 2, and the report scored only 4 tokens.
 # So chance gives their mean a standard deviation of $\sqrt{2/4}=0.7$ nats. The logarithms of the four perplexities
-# after epoch 1 differ as much (0.69 nats), so chance is enough to explain the ranking.
+# after epoch 1 spread as widely (standard deviation 0.69), so chance is enough to explain the ranking.
 #
 # **What are freeze lower layers' three parameters?** To freeze the first 12 of 24 layers, the program compared names:
 
@@ -258,16 +259,16 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # settle the winner on these 40, by 0.07 nats, but not the ranking: the others lie within 0.04 nats. Three seeds help
 # little here, because our three differ little.
 #
-# **Check 4, sample:** is each score from at least 1,000 tokens, and from three seeds, because one run cannot show what
-# a seed changes ([lesson 15](15_comparison.ipynb))? Smaller differences need more.
+# **Check 4, sample:** does each score come from at least 1,000 tokens and three seeds? One run cannot show what a seed
+# changes ([lesson 15](15_comparison.ipynb)).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
 #
-# By the Python report, adapter layers train "14.3x faster than full fine-tuning!", on an RTX 4060 Ti under Windows.
-# **How long should a step take?** For 32 tokens the arithmetic (lesson 7) takes only 4 ms at the card's nominal 22
-# trillion operations a second. Moving bytes between memory and processor, at 288 GB a second, takes longer. With $P$
-# parameters, of which $T$ are trained, these are:
+# According to the Python report, adapter layers train "14.3x faster than full fine-tuning!", on an RTX 4060 Ti under
+# Windows. **How long should a step take?** For 32 tokens the arithmetic (lesson 7) takes only 4 ms at the card's
+# nominal 22 trillion operations a second. Moving bytes between memory and processor, at 288 GB a second, takes longer.
+# With $P$ parameters, of which $T$ are trained, these are:
 #
 # | bytes | why |
 # | --- | --- |
@@ -313,9 +314,9 @@ print(f"full: {expected:.2f} s a step expected, {2147.30 / 5000:.2f} s measured"
 #
 # ### Did they fit the card?
 #
-# By the Rust report, the card has 8 GB (8.6 billion bytes). Each parameter takes 4 bytes, and a trained one 16 more:
-# its gradient, AdamW's two moments ([lesson 9](09_memory.ipynb)), and the roots that it computes. The program also
-# never frees `base_model`, which it scored first. **Which runs fit?**
+# According to the Rust report, the card has 8 GB (8.6 billion bytes). Each parameter takes 4 bytes, and a trained one
+# 16 more: its gradient, AdamW's two moments ([lesson 9](09_memory.ipynb)), and the roots that it computes. The program
+# also never frees `base_model`, which it scored first. **Which runs fit?**
 
 # %%
 runs["GB"] = (4 * P + 16 * runs.trained) / 1e9
@@ -324,9 +325,9 @@ runs[["GB", "GB with base_model"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Exactly the three slow runs do not fit beside `base_model`. Our *hypothesis* is that Windows moved a part of them into
-# main memory instead of raising an error. But nobody measured the memory, and by another report the card has 8 or 16
-# GB. Candle ran out of memory on it with three of four strategies. So memory was short. But Candle stopped instead of
-# slowing down, which speaks against our hypothesis.
+# main memory instead of raising an error. But nobody measured the memory, and according to another report the card has
+# 8 or 16 GB. Candle ran out of memory on it with three of four strategies. So memory was short. But Candle stopped
+# instead of slowing down, which speaks against our hypothesis.
 #
 # The **cure** is also a test. After `del base_model`, freeze lower layers (7.0 GB) fits, and freeze embeddings (7.7 GB)
 # only just. If we are right, both need less than 0.25 s a step. Full still needs [lesson 10](10_oom_fallback.ipynb).

@@ -204,11 +204,11 @@ fell.assign(mean=newer.mean().round(2)).join(pd.DataFrame(change).T)
 #
 # **With newer versions** most scores dropped in one of three periods: 36 of 38 from January to July 2026, by 1.65
 # points on average. A newer torch alone is an unlikely cause, because 12 other experiments got it from April to July
-# and rose by 0.25 on average. Only the longer period brought Transformers 5 and another revision of GSM8K. [Peft's
-# authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance.
+# and rose by 0.25 on average. Only the longer period brought Transformers 5, peft 0.19 and another revision of GSM8K.
+# [Peft's authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance.
 #
-# So compare only scores with the same libraries, script and test data. Another seed, which also reorders the batches,
-# should matter more than a repetition.
+# So compare only scores with the same libraries, script and test data. Another seed, which changes the first weights,
+# should matter more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -326,9 +326,9 @@ for s in (0.4, 1):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# Take `intervals` and `seeds_needed` along. But `intervals` treats a score of 0 as certain, because then $e = 0$, and
-# one $n$ for all rows. `tl.audit` mends both. It reads lesson 12's 27 runs on 96 bug reports, whose answers are
-# published. **How many of the 351 pairs do their scores separate?**
+# Take `intervals` and `seeds_needed` along. But `intervals` takes one $n$ for all rows, and calls a score of 0 certain
+# ($e = 0$). `tl.audit` mends both. It reads lesson 12's 27 runs on 96 bug reports, whose answers are published. **How
+# many of the 351 pairs do their scores separate?**
 
 # %%
 answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv").query("split == 'test'")
@@ -344,7 +344,8 @@ setting = totals.run.str.rsplit("-", n=1).str[0]  # without the seed
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The scores separate 114 pairs of runs, and with the answers McNemar's exact test separates 122 (exercise 17.1). But
 # each of the nine settings has three seeds, up to 8.3 points apart. So compare settings by their means. After 288 steps
-# LoRA leads full fine-tuning by 4.2 points, but with three seeds each, Student's $t$ gives −1.3 to 9.6: we cannot tell.
+# LoRA leads full fine-tuning by 4 of 96 reports (4.2 points), but with three seeds each, Student's $t$ gives −1.3 to
+# 9.6: we cannot tell.
 #
 # After `totals.to_csv("table.csv")` you can also run `python -m tlkit audit table.csv --metric accuracy --items 96`.
 

@@ -152,9 +152,9 @@ print(ask(client, "desk", mine), "|", mine)
 # ## How many questions does a test need?
 #
 # A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. *At
-# every start* a service has the released model, so its answers should be the same as at the release, whatever has
-# changed around it: template, number format or server. *A new model* may answer differently. So a second test asks it
-# $n$ held-out questions and fails if fewer than $k$ answers are right.
+# every start* a service has the released model, so its answers should be the same as at the release. If not, something
+# around it has changed: template, number format or server. *A new model* may answer differently. So a second test asks
+# it $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
 # Suppose that the accuracy is exactly our 92%. If we draw $n$ questions again and again, the number of right answers
 # follows a *binomial distribution*. We choose the largest $k$ for which an unchanged model fails in less than 2.5% of
@@ -211,8 +211,9 @@ plt.show()
 # kill $!
 # ```
 #
-# If it passes, stop the server on port 8000 and start it with `desk-new`. Then `export DESK_MODEL=desk-new` and
-# `python asking.py` record its answers. Keep the old folder with a copy of `release.json`, so that you can go back.
+# If it passes, copy `release.json` into the folder `desk`, so that you can go back. Restart the server on port 8000
+# with `desk-new`, and let your program ask for `desk-new`: any other name is now an error. Then `export
+# DESK_MODEL=desk-new` and `python asking.py` record its answers.
 
 # %%
 known = held_out.assign(answer=named)[["question", "desk", "answer"]]
@@ -246,7 +247,8 @@ print("texts of desk-2:", broken)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # All tests stop `desk-2`, because its texts are empty. In training, the answer began with a token that contains a
 # space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the model never saw
-# there, and it ends its text at once. No error is raised, so only a test can notice it.
+# there, and it ends its text at once. No error is raised: without a test, your callers notice it first, by `unknown`
+# everywhere.
 #
 # The next release, `desk-new`, is to need less memory: each row of a matrix is rounded to seven values, for which 3
 # bits are enough (here they are still stored in 32). **Do the tests let it pass, and would you?**

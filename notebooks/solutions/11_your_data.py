@@ -6,8 +6,8 @@ import course
 
 # %% [markdown]
 # Write `encode` for conversations of several turns, so that every answer of the assistant is learned with its end
-# token, and nothing else is. The tokenizer may have any chat template. As in `encode`, what is read and what is learned
-# are tokenised one by one, and nothing follows the last end token.
+# token, and nothing else is. The chat template may be any that leaves earlier messages as they are. As in `encode`,
+# what is read and what is learned are tokenised one by one, and nothing follows the last end token.
 
 
 # %%
