@@ -287,9 +287,9 @@ runs.round(3)
 # **By its margin, the highest rate is the best run of DPO**, and its own chosen answers gained most. But on new pairs
 # *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity rose by 11%.
 #
-# **Is this luck, and is it DPO?** Each seed draws another 16 of the 24 pairs. Three seeds take minutes, so here is a
-# record (`data/build/record_preference_seeds.py`), with a higher rate for SFT and the sum of both losses. Small dots
-# are seeds, large ones their means.
+# **Is this luck, and is it DPO?** Each seed draws another 16 of the 24 pairs. Here is a record of three seeds
+# (`data/build/record_preference_seeds.py`), with a higher rate for SFT and the sum of both losses. Small dots are
+# seeds, large ones their means.
 
 # %%
 by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0, 1, 2])
@@ -307,13 +307,14 @@ axes.set_title("Upper left is best: less habit, and no harm to new answers")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed** of the highest rates, SFT's too. At 0.0012 SFT leaves 0.6% to 1.4% of the habit, much
-# like DPO at 0.0003, but takes 0.08 to 0.13 nats a token from new answers instead of 0 to 0.02. **So for the same
-# habit, DPO does less harm**, perhaps because what a pair's answers share partly cancels in the margin. With the SFT
-# loss added, most of the harm at 0.001 remains, so a lower rate is the cure.
+# **The harm is in every seed** of the highest rates, SFT's too. At 0.0012 SFT's *habit first* is 0.6% to 1.4%, and
+# DPO's at 0.0003 is 1.2% to 1.9%, but SFT takes 0.08 to 0.13 nats a token from new answers, and DPO 0 to 0.02. **So for
+# about the same *habit first*, DPO does less harm**, perhaps because what a pair's answers share partly cancels in the
+# margin. With the SFT loss added, most of the harm at 0.001 remains, so a lower rate is the cure.
 #
-# If you have good answers, try SFT first: a step of DPO costs twice as much, and nearly three times if it runs the
-# reference, too, like `DPOTrainer`. Take DPO if you can only compare.
+# If you have good answers, try SFT first: at 0.0006 no answer has the habit either, and new ones lose 0 to 0.03 nats a
+# token. A step of DPO costs twice as much, and nearly three times if it runs the reference, too, like `DPOTrainer`.
+# Take DPO if you can only compare.
 #
 # **The test, once**, has 40 questions about other topics.
 
@@ -369,16 +370,16 @@ table.round(2)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Both rates remove the habit, and the higher one has the better loss and margin, even on new pairs**, because
 # rejected answers fall further than chosen ones. Only the change of the chosen answers exposes the harm.
-# `eval_rewards/chosen` is $\beta$ times their change, but with the first token, whose gain can hide a loss. So *per
-# token* says more: −0.08 nats at the higher rate, about 0 at the lower. In long runs watch this with
-# `eval_strategy="steps"`.
+# `eval_rewards/chosen`, $\beta$ times their change, shows it here, but it counts the first token, whose gain can hide a
+# loss. So *per token* says more: −0.08 nats at the higher rate, about 0 at the lower. In long runs log the reward with
+# `eval_strategy="steps"`, and compute *per token* for checkpoints.
 #
 # ## What a real model wrote
 #
-# A run of SmolLM2-135M-Instruct takes minutes, so this is a record (`data/build/record_preferences.py`): SFT on 32
-# first sentences with the habit, then eight steps of `DPOTrainer` with an adapter, on 16 of our pairs. The last two
-# columns are changes of chosen answers of new pairs, in the first token and in all later ones. **How do its test
-# answers read, and was the run harmless?**
+# Here is a record of SmolLM2-135M-Instruct (`data/build/record_preferences.py`): SFT on 32 first sentences with the
+# habit, then eight steps of `DPOTrainer` with an adapter, on 16 of our pairs, at 0.001 (at 0.0003 the habit stayed).
+# The last two columns are changes of chosen answers of new pairs, in the first token and in all later ones. **How do
+# its test answers read, and was the run harmless?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
@@ -388,10 +389,10 @@ for answers in real.written:
 real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too.** But the 9.5 nats per answer that chosen answers gained in their first token hide the
-# 2.2 that they lost after it: **the sum is +7.3.** At work, start at $\beta = 0.1$ and the rates of [TRL's
-# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
-# with an adapter, for 1,000 steps of 16 pairs.
+# **The habit is gone here, too**, but the answers are no better. The 9.5 nats that chosen answers gained in their first
+# token hide the 2.2 (0.05 a token) that they lost after it: **the sum is +7.3.** At work, start at $\beta = 0.1$ and
+# the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or
+# $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs.
 #
 # ## Key ideas
 #
