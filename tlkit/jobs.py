@@ -26,8 +26,8 @@ class Job:
         self.bar.close()
 
     @contextmanager
-    def part(self, name: str) -> Iterator["Job"]:
-        """Say that a part begins; count it when it has ended."""
+    def stage(self, name: str) -> Iterator["Job"]:
+        """Begin a stage, and count it when it has ended."""
         several = self.total > 1
         self.bar.set_description_str(f"run {self.done + 1} of {self.total}, {name}" if several else name, refresh=False)
         self.bar.set_postfix_str("", refresh=several)
@@ -37,9 +37,9 @@ class Job:
             self.done += 1
 
     def step(self, done: int, total: int, doing: str) -> None:
-        """Say how far the part is, also in words, such as "step 3 of 60, loss 2.413"."""
+        """Say how far the stage is, also in words, such as "step 3 of 60, loss 2.413"."""
         self.bar.set_postfix_str(doing, refresh=False)
-        # A part that was trained is scored: that is no step back.
+        # What was trained is scored: that is no step back.
         self.bar.update(max(0, self.done + done / max(1, total) - self.bar.n))
 
 
@@ -48,9 +48,9 @@ SILENT = Job(shown=False)
 
 @contextmanager
 def reported(progress: bool | Job, name: str) -> Iterator[Job]:
-    """What a loop reports to: the larger job of which it is a part, or one of its own, shown or not."""
+    """What a loop reports to: the larger job, or one of its own, shown or not."""
     if isinstance(progress, Job):
         yield progress
         return
-    with Job(shown=progress) as job, job.part(name):
+    with Job(shown=progress) as job, job.stage(name):
         yield job

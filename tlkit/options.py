@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, get_args
 
-LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit of their own
+LARGEST = {int: 2**31 - 1, float: sys.float_info.max}  # of numbers that name no limit
 NUMBERS = {int: numbers.Integral, float: numbers.Real}  # numpy's are among them
 LIMITS = {"above": operator.gt, "at_least": operator.ge, "at_most": operator.le}
 IN_WORDS = {int: "a whole number", float: "a number", bool: "true or false", str: "a text", Path: "a path"}

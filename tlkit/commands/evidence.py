@@ -37,7 +37,7 @@ def evaluate(options: EvaluateOptions, data: DataOptions) -> Outcome:
     model, tokenizer = loaded.model, loaded.tokenizer
     window = task.window(model, data.context, data.stride)
     device.place(model)
-    with Job() as job, job.part(f"{loaded.name} on {corpus.name}"):
+    with Job() as job, job.stage(f"{loaded.name} on {corpus.name}"):
         result = task.score(model, tokenizer, corpus.test, window, classes, job)
         measured = task.measure(model, tokenizer, corpus.test, classes, job)
         if options.metric:

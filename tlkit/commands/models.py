@@ -57,7 +57,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     name = models.chosen_model(options.model)
     model = models.meta_model(name)
     context = min(WINDOW, longest_input(model) or WINDOW)
-    with Job() as job, job.part(f"{name}, {options.strategy}: following a step without contents"):
+    with Job() as job, job.stage(f"{name}, {options.strategy}: following a step without contents"):
         needed = estimate_memory(
             name,
             options.strategy,

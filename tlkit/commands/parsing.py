@@ -25,12 +25,12 @@ def command_parser() -> argparse.ArgumentParser:
     names = parser.add_subparsers(required=True, dest="command", metavar="COMMAND")
     form = {"formatter_class": partial(argparse.HelpFormatter, max_help_position=32, width=WIDTH)}
     form |= {"argument_default": argparse.SUPPRESS, "allow_abbrev": False}
-    for name, (_, own, *shared) in COMMANDS.items():
-        words = inspect.getdoc(own)
+    for name, (_, settings, *shared) in COMMANDS.items():
+        words = inspect.getdoc(settings)
         one = names.add_parser(name, help=words.splitlines()[0], description=words, **form)
         one.add_argument("--json", action="store_true", default=False, help="print JSON, for machines")
-        for kind in (own, *shared):
-            group = one if kind is own else one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
+        for kind in (settings, *shared):
+            group = one if kind is settings else one.add_argument_group(kind.__doc__.splitlines()[0].rstrip("."))
             for setting in option_fields(kind):
                 _add(group, setting)
     return parser

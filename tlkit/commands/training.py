@@ -83,7 +83,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
         window = task.window(report.model, data.context, data.stride)
 
         def score(when: str) -> PerplexityResult:
-            with Job() as job, job.part(when):
+            with Job() as job, job.stage(when):
                 return task.score(report.model, tokenizer, corpus.test, window, classes, job)
 
         with lock_folder(folder):

@@ -81,8 +81,8 @@ def compare(
     digests = {name: sha256_of_own(name) for name in (*strategies, CONTROL)}
     kept = FinishedRuns(Path(output), experiment.settings, digests) if output is not None else None
     finished = kept.read() if kept else {}
-    with Job(shown=progress) as job, job.part("the model before any training") as part:
-        before, scored = experiment.measure(base.model, "test", probe("cpu"), progress=part)
+    with Job(shown=progress) as job, job.stage("the model before any training") as stage:
+        before, scored = experiment.measure(base.model, "test", probe("cpu"), progress=stage)
     untouched = {"strategy": ZERO_SHOT, "seed": 0, "documents": scored, "row": _row(ZERO_SHOT, None, before, before)}
     del base  # every run loads its own
     rates, failures = find_rates(experiment, [*strategies, CONTROL], kept, progress)
@@ -212,7 +212,7 @@ def _provenance(
     experiment: Experiment, rates: dict[str, LearningRate], digests: dict[str, str | None], done: list[dict]
 ) -> dict[str, object]:
     options, classes = experiment.options, experiment.data.class_count
-    own = {name: digest for name, digest in digests.items() if digest}
+    custom = {name: digest for name, digest in digests.items() if digest}
     doubts = {run["strategy"]: "; ".join(run["doubts"]) for run in done if run.get("doubts")}
     return {
         **experiment.provenance,
@@ -221,7 +221,7 @@ def _provenance(
         "seeds": options.seeds,
         "against": options.against,
         **({} if classes is None else {"classes": classes}),
-        **({"strategy_sha256": own} if own else {}),
+        **({"strategy_sha256": custom} if custom else {}),
         "learning_rates": {name: f"{rate.value:g}, {rate.source}" for name, rate in rates.items()},
         **({"doubts": doubts} if doubts else {}),
     }

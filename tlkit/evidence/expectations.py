@@ -86,10 +86,10 @@ class Verdict:
 
     expectation: str
     holds: bool
-    found: str
+    figures: str
 
     def __str__(self) -> str:
-        return f"[{'OK' if self.holds else 'FAIL'}] {self.expectation}: {self.found}"
+        return f"[{'OK' if self.holds else 'FAIL'}] {self.expectation}: {self.figures}"
 
 
 def check_expectations(expected: Mapping[str, object]) -> None:

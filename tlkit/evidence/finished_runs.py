@@ -85,8 +85,8 @@ def run_all(runs: dict[str, Callable[[Job], dict]], job: Job, kept: FinishedRuns
         for name in missing:
             with kept.claimed(name) if kept else nullcontext(True) as ours:
                 if ours:
-                    with job.part(name) as part:
-                        outcomes[name] = runs[name](part)
+                    with job.stage(name) as stage:
+                        outcomes[name] = runs[name](stage)
                     if kept:
                         kept.keep(name, outcomes[name])
         if len(outcomes) == begun:

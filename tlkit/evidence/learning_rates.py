@@ -137,8 +137,8 @@ def find_rates(
     )
     short = replace(experiment.config, epochs=experiment.config.epochs * steps / experiment.steps)
     record = tune(experiment, missing, short, kept=kept, progress=progress)
-    found, reasons = best_rates(record, f"short sweep of {steps} steps in this run")
-    rates |= found
+    best, reasons = best_rates(record, f"short sweep of {steps} steps in this run")
+    rates |= best
     return {name: rates[name] for name in strategies if name in rates}, reasons
 
 

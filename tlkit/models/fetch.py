@@ -95,8 +95,8 @@ def _download_wheel(package: Package, folder: Path) -> Path:
     command = [sys.executable, "-P", "-m", "pip", "download", *PIP_OPTIONS, "--dest", str(folder), "-r", str(wanted)]
     pip = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     if pip.returncode:
-        said = [line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR: ")]
-        reason = " ".join(said) or f"exit code {pip.returncode}"
+        errors = [line.removeprefix("ERROR: ") for line in pip.stderr.splitlines() if line.startswith("ERROR: ")]
+        reason = " ".join(errors) or f"exit code {pip.returncode}"
         raise RuntimeError(f"pip could not download {package} ({reason}): see `python -m pip config list`")
     return next(folder.glob("*.whl"))
 

@@ -90,9 +90,9 @@ def continue_tokens(
 def _continuation(tokenizer, prompt: list[int], new: list[int], ends: frozenset[int]) -> Continuation:
     end = next((number for number, token in enumerate(new, 1) if token in ends), None)
     new = new[:end]
-    before, whole, alone = (tokenizer.decode(ids, skip_special_tokens=True) for ids in (prompt, prompt + new, new))
-    # Decoded alone, a continuation may lose the space that it begins with.
-    text = whole.removeprefix(before) if whole.startswith(before) else alone
+    before, whole, tail = (tokenizer.decode(ids, skip_special_tokens=True) for ids in (prompt, prompt + new, new))
+    # Decoded tail, a continuation may lose the space that it begins with.
+    text = whole.removeprefix(before) if whole.startswith(before) else tail
     return Continuation(text, len(new), end is not None)
 
 
@@ -112,7 +112,7 @@ def _reads_together(model: nn.Module) -> bool:
     options |= {"return_dict_in_generate": True, "output_logits": True}
     try:
         passes = [model.generate(**_padded_left(rows, device), **options).logits for rows in (prompts[:1], prompts)]
-    except Exception:  # each architecture without a place for a mask or positions raises its own
+    except Exception:  # architectures without masks or positions raise their own
         return False
-    alone, beside = (torch.stack([step[0] for step in steps]).float() for steps in passes)
-    return largest_change(alone, beside) <= rounding(model)
+    single, beside = (torch.stack([step[0] for step in steps]).float() for steps in passes)
+    return largest_change(single, beside) <= rounding(model)

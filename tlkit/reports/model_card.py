@@ -47,8 +47,8 @@ def model_card(
         tags=["tlkit", report.strategy],
         eval_results=[score],
     )
-    own = ("model", "corpus", "plugin")  # which may name places on this machine
-    shown = {key: value for key, value in settings.items() if key not in own and value is not None}
+    local = ("model", "corpus", "plugin")  # which may name places on this machine
+    shown = {key: value for key, value in settings.items() if key not in local and value is not None}
     card = ModelCard.from_template(
         front,
         str(TEMPLATE),

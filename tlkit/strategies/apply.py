@@ -9,7 +9,7 @@ from torch import nn
 from tlkit.models import parts
 from tlkit.quantization import logical_size
 from tlkit.strategies.methods import ALL
-from tlkit.strategies.registry import FAMILIES, OWN, STRATEGIES, Groups, check_strategy, line_in
+from tlkit.strategies.registry import FAMILIES, STRATEGIES, USER, Groups, check_strategy, line_in
 
 
 class Component(NamedTuple):
@@ -141,10 +141,10 @@ def _call_strategy(model: nn.Module, strategy: str, options: dict[str, object]) 
     try:
         adapted = STRATEGIES[strategy](model, **options)
     except Exception as error:
-        own = FAMILIES[strategy] == OWN and not isinstance(error, MemoryError | torch.OutOfMemoryError)
-        if not own and not isinstance(error, ValueError):
+        added = FAMILIES[strategy] == USER and not isinstance(error, MemoryError | torch.OutOfMemoryError)
+        if not added and not isinstance(error, ValueError):
             raise
-        place = f"{strategy}{line_in(error)}: {type(error).__name__}" if own else strategy
+        place = f"{strategy}{line_in(error)}: {type(error).__name__}" if added else strategy
         raise ValueError(f"{place}: {' '.join(str(error).split())}") from error
     adapted, groups = adapted if isinstance(adapted, tuple) else (adapted, ())
     adapted = model if adapted is None else adapted

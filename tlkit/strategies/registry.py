@@ -18,7 +18,7 @@ from tlkit.options import is_a
 
 Groups = Sequence[ParameterGroup]
 Selector = Callable[..., nn.Module | tuple[nn.Module, Groups] | None]
-OWN = "own"  # the family of what a reader adds
+USER = "user"  # the family of what a reader adds
 STRATEGIES: dict[str, Selector] = {}
 FAMILIES: dict[str, str] = {}  # of each strategy
 OPTIONS: dict[str, dict[str, object]] = {}  # of each strategy, with their defaults
@@ -26,7 +26,7 @@ KEPT_IN_MODEL_DTYPE = ("prompt_tuning", "prefix_tuning", "ln_tuning")  # peft ke
 RESERVED = ("all", "peft", "classic")
 
 
-def strategy(name: str, family: str = OWN, options: dict[str, object] | None = None) -> Callable[[Selector], Selector]:
+def strategy(name: str, family: str = USER, options: dict[str, object] | None = None) -> Callable[[Selector], Selector]:
     """Make a function a strategy.
 
     The function gets a frozen model. It makes trainable what it wants (`requires_grad_`) and returns the model, or
@@ -43,7 +43,7 @@ def strategy(name: str, family: str = OWN, options: dict[str, object] | None = N
     def register(select: Selector) -> Selector:
         if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or name in RESERVED:
             raise ValueError(f"strategy {name!r}: expected a name of small letters, digits and _, none of {RESERVED}")
-        if FAMILIES.get(name, OWN) != OWN:
+        if FAMILIES.get(name, USER) != USER:
             raise ValueError(f"strategy {name!r} is there already: choose another name")
         first, *others = inspect.signature(select).parameters.values() or (None,)
         defaults = {other.name: other.default for other in others if other.kind is not other.VAR_KEYWORD}
@@ -101,7 +101,7 @@ def load_plugin(path: str | Path | None) -> None:
 
 def sha256_of_own(name: str) -> str | None:
     """The SHA-256 of the file in which a reader defines a strategy; in a notebook, of its function alone."""
-    if FAMILIES.get(name) != OWN:
+    if FAMILIES.get(name) != USER:
         return None
     select = inspect.unwrap(STRATEGIES[name])  # a decorator may come from another file
     file = Path(inspect.getfile(select))

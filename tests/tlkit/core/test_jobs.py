@@ -24,11 +24,11 @@ def states(capsys) -> list[str]:
 def test_a_log_gets_a_state_for_each_part_and_one_now_and_then(capsys, clock):
     with Job(2) as job:
         for name in ("full", "lora"):
-            with job.part(name) as part:
+            with job.stage(name) as stage:
                 for step in range(5):
-                    part.step(step, 4, f"step {step} of 4")
+                    stage.step(step, 4, f"step {step} of 4")
                     clock.now += 25
-                part.step(0, 4, "scoring")
+                stage.step(0, 4, "scoring")
     assert states(capsys) == [
         "run 1 of 2, full [? left]",
         "run 1 of 2, full [02:30 left], step 2 of 4",
@@ -42,9 +42,9 @@ def test_a_log_gets_a_state_for_each_part_and_one_now_and_then(capsys, clock):
 
 def test_one_part_alone_says_nothing_in_a_log_until_it_is_long(capsys, clock):
     for seconds in (29, 31):
-        with Job() as job, job.part("training") as part:
+        with Job() as job, job.stage("training") as stage:
             for step in range(seconds + 1):
-                part.step(step, seconds, f"step {step} of {seconds}")
+                stage.step(step, seconds, f"step {step} of {seconds}")
                 clock.now += step < seconds
         assert len(states(capsys)) == (seconds > 30)
 

@@ -113,7 +113,7 @@ def test_a_leak_is_found(tier, monkeypatch):
     (verdict,) = outcome.data["expected"]
     assert outcome.code == 1 and f"[FAIL] {verdict.expectation}: " in outcome.text
     # 40,000 bytes a step, 100 steps, of a peak of some megabytes.
-    low = float(verdict.found.split("%")[0])
+    low = float(verdict.figures.split("%")[0])
     assert not verdict.holds and 10 < low < 200
 
 
@@ -126,7 +126,7 @@ def test_adapters_that_do_not_train_are_found(tier, monkeypatch):
 
     monkeypatch.setattr("tlkit.strategies.apply_strategy", broken)
     (verdict,) = train(*tier("quick", steps=1, expect={"gradients_flow": True})).data["expected"]
-    assert not verdict.holds and "no gradient reaches it" in verdict.found
+    assert not verdict.holds and "no gradient reaches it" in verdict.figures
 
 
 def test_a_checkpoint_that_brings_back_other_weights_is_found(tier, monkeypatch):
@@ -199,7 +199,7 @@ def test_growth_of_memory_is_a_slope_with_its_interval():
     """Against the textbook: 3 bytes a step of 1,000, without noise and with noise of a known spread."""
 
     def growth(held) -> str:
-        return judge({"memory_growth_percent": 29}, seen(held=list(held)))[0].found
+        return judge({"memory_growth_percent": 29}, seen(held=list(held)))[0].figures
 
     steps = np.arange(500)
     assert growth(3 * steps + 7).startswith("30.000% to 30.000% of the peak per 100 steps")
