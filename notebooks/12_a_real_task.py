@@ -5,8 +5,8 @@
 #
 # People report problems with Rust crates in their own words, and a program needs four fields: crate, version, operating
 # system and kind of problem. You will get them with a rule, by asking a model, by showing it examples, and by
-# fine-tuning it. None is good enough alone, so at the end a rule and a tuned model read new reports together, and mark
-# for a person the fields on which they differ.
+# fine-tuning it. None is good enough alone, so at the end a rule and a tuned model read reports together, and a person
+# sees where they differ.
 #
 # **You will be able to**
 #
@@ -230,7 +230,7 @@ if path:
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not. In the stored run the rule has 4 of the 6 reports right, and your adapter none.
+# It does not: in the stored run the rule has 4 reports right, and your adapter none.
 #
 # ## A longer run, in your hands
 #
@@ -253,8 +253,8 @@ both["exact, %"] = [f"{100 * low:.0f} to {100 * high:.0f}" for low, high in limi
 both
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does, by 52 to 35 reports (41 with its own crates). The last column is the [Wilson
-# interval](glossary.md#wilson-interval): how far a share may be off with only 74 reports.
+# It does, by 52 to 35 reports (41 with its own crates): 25 are right only with it, 8 only by the rule. The last column
+# is the [Wilson interval](glossary.md#wilson-interval): how far a share may be off with only 74 reports.
 #
 # But the learning rate was chosen on these reports, and one run may be lucky. So three seeds of each method answered
 # the 96 test reports, here without the rule's crates. **Will 72 steps of LoRA reach 36%?**
@@ -266,9 +266,9 @@ seeds = final.groupby(["way", "run"]).exact.mean().groupby("way").agg(["min", "m
 (100 * final.groupby("way", sort=False)[MARKS].mean().join(seeds)).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No: the worst seed has 27% right, the best 35%. After 72 steps `lora` has each field right in 66 to 77% of the
-# reports, but all four in 32%, because one wrong field spoils an answer. With four times as many steps it is 44%.
-# Training all parameters (`full`) and `qlora` end about level with `lora`.
+# No: the best seed has 35% right. After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four
+# in 32%, because one wrong field spoils an answer. With four times as many steps it is 44%. Training all parameters
+# (`full`) and `qlora` end about level with `lora`.
 #
 # ## Read the errors
 #
@@ -276,81 +276,90 @@ seeds = final.groupby(["way", "run"]).exact.mean().groupby("way").agg(["min", "m
 # for them. **What do the four reports have in common that it wrongly calls `slow`?**
 
 # %%
-values = pd.DataFrame(answers, read.index).fillna("null")
 own = scores(read.answer.map(parse), read)  # without the rule's crates
 print("wrong, of 74:", (~own[FIELDS]).sum().to_dict())
 print("of these, right by the rule:", (by_rule[FIELDS] & ~own[FIELDS]).sum().to_dict())
-print("", *read.prompt[(values.kind == "slow") & ~right.kind], sep="\n\n")
+print("", *read.prompt[read.answer.str.contains('"slow"') & ~right.kind], sep="\n\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with such an amount are
-# `slow`, so the model seems to have learned a short cut: it calls four of the six other validation reports with an
-# amount `slow`. So label more reports that name an amount and complain of something else.
+# `slow`, so the model seems to have learned a short cut: of the validation reports that are not `slow`, it calls these
+# four of six with an amount `slow`, and none of 57 without. So label more reports that name an amount and complain of
+# something else.
 #
-# Its own crates are wrong most often, and the rule has 19 of these 20 right, which is why its crates are counted. The
-# rule also has 7 of the 9 wrong versions and systems right, so the two err on different reports.
+# Its own crates are wrong most often, and the rule has 19 of these 20 right, so its crates are counted. It also has 7
+# of the 9 wrong versions and systems right: the two err on different reports.
 #
 # ## Put them together
 #
-# So let the rule be a second reader: a person looks only at the fields on which model and rule differ, and sets them
-# right (`+ look`). For comparison, a person types the kind of every report (`+ kind`), and for the rule also the
-# system, which help it most. **How much work does the model save?**
+# So let the rule be a second reader: a person opens only reports on which model and rule differ, and sets the marked
+# fields right. **How many of the others are wrong?**
+
 
 # %%
-by_rule = scores(map(rule, test.prompt), test)
-ways, by_hand = {}, {}  # a person sets the last n fields; the others have to be right
-for n in range(3):
-    name = " + ".join(["rule", *FIELDS[4 - n :]])
-    ways[name], by_hand[name] = by_rule[FIELDS[: 4 - n]].all(axis=1), n
-for way in ("lora 72", "lora 288"):
-    given = final[final.way == way]  # answers of three seeds
-    forms = list(map(with_list, given.answer, given.prompt))
-    others = pd.DataFrame(map(rule, given.prompt), given.index).fillna("")
-    differ = pd.DataFrame(forms, given.index)[FIELDS].fillna("") != others
-    right = scores(forms, given)
-    ways[way], by_hand[way] = right.exact.groupby("id").mean(), 0
-    ways[f"{way} + kind"] = right[FIELDS[:3]].all(axis=1).groupby("id").mean()
-    ways[f"{way} + look"] = (right[FIELDS] | differ).all(axis=1).groupby("id").mean()
-    by_hand |= {f"{way} + kind": 1, f"{way} + look": differ.sum(axis=1).mean()}
-ways, rest = pd.DataFrame(ways), right.exact[~differ.any(axis=1)]  # of `lora 288`
-print(f"not opened: {len(rest) / len(right):.0%}; wrong of them: {1 - rest.mean():.0%}")
-points = pd.DataFrame({"x": by_hand, "y": 100 * ways.mean()})
+def second_reader(texts, reports):
+    """The model's forms, and True for each field that the rule reads otherwise."""
+    forms = list(map(with_list, texts, reports))
+    both = zip(forms, map(rule, reports), strict=True)
+    marks = [[form.get(name) != other[name] for name in FIELDS] for form, other in both]
+    return forms, pd.DataFrame(marks, reports.index, FIELDS)
+
+
+given = final[final.way == "lora 288"]  # answers of three seeds
+forms, marks = second_reader(given.answer, given.prompt)
+right = scores(forms, given)[FIELDS]
+opened, end = marks.any(axis=1), (right | marks).all(axis=1)
+pd.crosstab(opened.rename("opened"), end.rename("right"), normalize=True).round(3)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Nobody opens 32% of the reports, and a fifth of these stay wrong. So do a fifth of the opened, because a field on
+# which both err alike is not marked.
+#
+# For comparison, a person types the kind of every report (`+ kind`) in place of what is marked (`+ look`), and for the
+# rule also the system, which help it most. **How many fields does the model save?**
+
+# %%
+by_rule = scores(map(rule, test.prompt), test)[FIELDS]
+ends = {"rule": by_rule, "rule + kind": by_rule.assign(kind=True),  # a person types it
+    "rule + system + kind": by_rule.assign(system=True, kind=True),
+    "model": right, "model + kind": right.assign(kind=True),
+    "model + look": right | marks}  # fmt: skip
+ways = {way: end.all(axis=1).groupby("id").mean() for way, end in ends.items()}
+by_hand = [0, 1, 2, 0, 1, marks.sum(axis=1).mean()]
 figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
-for way in ("rule", "lora 288"):
-    (drawn,) = axes.plot("x", "y", "o", data=points.filter(like=way, axis=0))
-    for name, (x, y) in points.filter(like=way, axis=0).iterrows():
-        side = {"ha": "left" if x else "right", "color": drawn.get_color()}
-        axes.text(x, y, f"  {name}: {y:.0f}%  ", va="center", **side)
+for way, x in zip(ways, by_hand, strict=True):
+    y, side = 100 * ways[way].mean(), "left" if x else "right"
+    color = "C0" if "rule" in way else "C1"
+    axes.plot(x, y, "o", color=color)
+    axes.text(x, y, f"  {way}: {y:.0f}%  ", va="center", ha=side, color=color)
 axes.set(xlabel="fields by hand", ylabel="right (%)", xlim=(-0.7, 3.1), xticks=range(3),
     title="One field by hand: 80% right if the difference picks it")  # fmt: skip
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For one field a report, 80% end right, and only 60% if it is always the kind, because the differences show *which*
-# field may be wrong. The rule alone reaches 53%, and needs two fields for 75%. The person opens 68% of the reports, and
-# confirms the model in 61% of the marked fields. Of the reports that nobody opens, 20% are wrong.
+# field may be wrong. In 61% of the marked fields the person only confirms the model.
 #
-# The list of crates matters. If you build `LISTED` without the test's, the rule has no crate and so no report right.
-# The model alone then has 38%, and 69% with 1.9 fields by hand, for which the rule has 45% (crate and version).
+# If you build `LISTED` without the test's crates, the rule has no report right. The model alone then has 38%, and 69%
+# with 1.9 fields by hand, for which the rule has 45%.
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
 # replacement, 4,000 times. Three intervals have three chances to be wrong, so each gets a third of the 5%
 # ([Bonferroni](glossary.md#bonferroni-correction)).
 
 # %%
-lows = {}
-vs = {"lora 72": "rule", "lora 288": "rule", "lora 288 + look": "rule + kind"}
-for one, other in vs.items():
+pairs = [("model", "rule"), ("model + look", "rule + system + kind")]
+for one, other in [*pairs, ("model + look", "rule + kind")]:
     gap = 100 * (ways[one] - ways[other])
     drawn = gap.sample(384_000, replace=True, random_state=0).to_numpy().reshape(-1, 96)
-    lows[one], high = pd.Series(drawn.mean(1)).quantile([0.05 / 6, 1 - 0.05 / 6])
-    print(f"{one} - {other}: {gap.mean():.0f} points ({lows[one]:.0f} to {high:.0f})")
-course.claim("With a person, model and rule beat the rule", lows["lora 288 + look"] > 0)
+    low, high = pd.Series(drawn.mean(1)).quantile([0.05 / 6, 1 - 0.05 / 6])
+    print(f"{one} - {other}: {gap.mean():.0f} points ({low:.0f} to {high:.0f})")
+course.claim("With a person, model and rule beat the rule", low > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without a person the lead over the rule may be chance. After 288 steps the interval begins at zero, and it falls below
-# zero if we resample crates in place of reports, or if we keep the model's own crates. With a person on both sides the
-# lead is larger than chance.
+# Without a person the lead over the rule may be chance: the interval begins at zero, and falls below it if we resample
+# crates in place of reports, or keep the model's own. With one field by hand the lead is larger than chance, and the
+# rule needs two to be about as good.
 #
 # ## Prompt, tune, or neither?
 #
@@ -366,8 +375,8 @@ course.claim("With a person, model and rule beat the rule", lows["lora 288 + loo
 #
 # ## Use it
 #
-# Let the longer adapter and the rule fill in forms for three new reports, chosen because they end differently. The list
-# lacks the first crate. **Which fields will be marked?**
+# Let the longer adapter and the rule read three new reports, chosen because they end differently. The list lacks the
+# first crate. **Which fields will be marked?**
 
 # %%
 news = """ggez 0.9.3 on KDE neon 6: it takes eleven seconds until the window is drawn.
@@ -375,15 +384,16 @@ Could rusqlite 0.31.0 keep prepared statements? Making them anew takes us 40 s.
 Since we went from notify 6.1.0 to 6.1.1 it panics on Fedora 41.""".splitlines()
 asked = [conversation(new, TUNED) for new in news]
 texts = write(trainer.model, asked) if path else ["{}"] * 3  # the rule alone
-for new, text in zip(news, texts, strict=True):
-    form = pd.DataFrame({"model": with_list(text, new), "rule": rule(new)}).fillna("")
-    form["look"] = ["<-" if one != other else "" for one, other in form.to_numpy()]
+forms, marks = second_reader(texts, pd.Series(news))
+for n, new in enumerate(news):
+    form = pd.DataFrame({"model": forms[n], "rule": rule(new)}, FIELDS).fillna("")
+    form["look"] = ["<-" * mark for mark in marks.loc[n]]
     print(new, form, "", sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
-# them. In the second the rule takes `could` for a wish where `slow` is right. In the third nothing is marked, although
-# both took the old version. It is one of the unopened reports that stay wrong, 7% of all.
+# them. In the second the rule takes `could` for a wish, but a measured cost makes it `slow`. In the third nothing is
+# marked, although both took the old version. It is one of the unopened reports that stay wrong, 7% of all.
 #
 # Your adapter takes 5 MB, and `AutoPeftModelForCausalLM.from_pretrained("../results/my-adapter")` loads it later.
 #
@@ -391,7 +401,8 @@ for new, text in zip(news, texts, strict=True):
 #
 # - Measure every way on the same held-out reports, by field and with intervals.
 # - To a model this small, examples in a prompt teach the form. Fine-tuning also teaches where to look for the values.
-# - Model and rule err in different ways. A person who looks where they differ finds most errors of both.
+# - Model and rule err in different ways. A person who looks where they differ finds 60% of the model's wrong fields,
+#   and 74% of the rule's.
 #
 # ## Further reading
 #

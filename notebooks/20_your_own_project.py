@@ -41,7 +41,7 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # ## The plan comes first
 #
 # Before you measure anything, write down what you want to know and which number will decide. Once you have seen the
-# results, it is easy to find a question that fits them.
+# results, it is easy to find a question that fits them. (We had seen ours, so this plan is an example.)
 #
 # `worthwhile` needs the most thought, because it is the smallest difference that would change what you do.
 # Suppose that we store the trained parameters for each of many customers. LoRA has 72 times as many as BitFit, which we
@@ -147,8 +147,8 @@ data = data.dropna(subset="split").reset_index(drop=True)  # without unused sour
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Leaks
 #
-# Two sources may contain the same document. As in [lesson 11](11_your_data.ipynb), we remove a document that
-# shares an n-gram, here of eight words, with an earlier split. The test comes first, so it stays as it is.
+# Two sources may contain the same document. As in [lesson 3](03_baseline.ipynb), we remove a document that shares an
+# n-gram, here of eight words, with an earlier split. The test comes first, so it stays as it is.
 
 
 # %%
@@ -319,9 +319,9 @@ for k in (3, 4, 5, 6, 10):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It takes six *test* sources, so 24 in all with a quarter in the test. But with four pilot sources the true $s$ may be
-# 0.57 to 3.7 times ours, so four sources may be enough, or nearly fifty needed. With our five, about ±0.11, this test
-# can show that a gain of 0.2 is above zero, but hardly that one is below 0.1. We accept that, to be quick. If yours
-# cannot show enough, write a *new* plan while the test is closed.
+# 0.57 to 3.7 times ours (95%), so four test sources may be enough, or nearly fifty needed. With our five, about ±0.11,
+# this test can show that a gain of 0.2 is above zero, but a true gain below 0.1 only if LoRA measures worse than
+# BitFit. If yours cannot show enough, write a *new* plan while the test is closed.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
@@ -362,9 +362,10 @@ axes.set(xlabel=f"{plan['score']} gained (grey: too little)", ylabel="source")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned: in perplexity, 353 became 230 with BitFit and 173 with LoRA, which is better with each seed
-# (a dot) and source. (173 is far from usable text: 15 notes are enough to compare methods, not to ship one.) The
-# sources give ±0.12, close to the pilot's ±0.11. More sources would narrow the interval, but more seeds hardly would.
+# Both strategies learned: perplexity fell from 353 to 230 with BitFit and to 173 with LoRA, which is better for each
+# source with each seed (a dot). (173 is far from usable text: 15 notes are enough to compare methods, not to ship one.)
+# The sources give ±0.12, close to the pilot's ±0.11. More sources would narrow the interval, but more seeds hardly
+# would.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
@@ -390,7 +391,7 @@ print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Every training run saved its model, so the folder `results/cooking/lora` now holds the adapter of the last seed. (To
 # pick the seed with the best test score would be to pick luck.) It needs the base model, too. **Does the loaded model
-# score as the tested one did?**
+# score as the tested one did?** (Reading the test again chooses nothing.)
 
 # %%
 if winner in best:
