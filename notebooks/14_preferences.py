@@ -127,8 +127,7 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
-# the most likely token, which we always take. The rest is nonsense, because the model is tiny, so judge only how its
-# answers begin.
+# the most likely token. The rest is nonsense, because the model is tiny, so judge only how its answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -377,22 +376,23 @@ table.round(2)
 # ## What a real model wrote
 #
 # Here is a record of SmolLM2-135M-Instruct (`data/build/record_preferences.py`): SFT on 32 first sentences with the
-# habit, then eight steps of `DPOTrainer` with an adapter, on 16 of our pairs, at 0.001 (at 0.0003 the habit stayed).
-# The last two columns are changes of chosen answers of new pairs, in the first token and in all later ones. **How do
-# its test answers read, and was the run harmless?**
+# habit, then eight steps of `DPOTrainer` with an adapter on 16 of our pairs, at four rates. The last three columns are
+# changes of new chosen answers: in the first token, in all later ones, and per later token. **How do the test answers
+# read, and is there a good rate?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
-real = real.query("split == 'test'").set_axis(["before", "after"])
-for answers in real.written:
+for answers in real.written.dropna():  # before and after DPO
     print(*[f"{question}\n  {text}" for question, text in answers.items()], sep="\n")
-real[["habit", "empty", "habit_95", "chosen_first_nats", "chosen_later_nats"]]
+columns = ["habit", "chosen_first_nats", "chosen_later_nats", "chosen_per_token"]
+real[2:].set_index(["split", "rate"])[columns]  # after DPO
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone here, too**, but the answers are no better. The 9.5 nats that chosen answers gained in their first
-# token hide the 2.2 (0.05 a token) that they lost after it: **the sum is +7.3.** At work, start at $\beta = 0.1$ and
-# the rates of [TRL's example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or
-# $5 \cdot 10^{-6}$ with an adapter, for 1,000 steps of 16 pairs.
+# **The habit is gone at 0.001**, but the answers are no better, and the 9.5 nats gained in the first token hide the 2.2
+# lost after it: **the sum is +7.3.** Each higher rate leaves less habit and does more harm, so none is good. At work,
+# start at $\beta = 0.1$ and the rates of [TRL's
+# example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
+# with an adapter, for 1,000 steps of 16 pairs.
 #
 # ## Key ideas
 #

@@ -49,8 +49,7 @@ assert high["eval_rewards/margins"] > 2 * low["eval_rewards/margins"] and low["e
 assert high["eval_rewards/chosen"] < -0.1 and abs(high["per token"] + 0.08) < 0.03
 assert abs(low["per token"]) < 0.02
 # The record of the real model.
-whole = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
-tried = whole[whole["split"] == "validation"].assign(rate=whole.rate.round(6)).set_index("rate")
-assert tried.habit[3e-4] == 30 and tried.habit[1e-3] == 0 and (whole["empty"] == 0).all()
-assert real.habit.tolist() == [40, 0] and (real.answers == 40).all() and real.habit_95.iloc[1][1] < 0.09
-assert real.filter(like="nats").iloc[1].tolist() == [9.52, -2.18]
+tried, tests = (real[real["split"] == name] for name in ("validation", "test"))
+assert tried.habit.tolist() == [30, 30, 24, 7, 0] and tests.habit.tolist() == [40, 0] and (real["empty"] == 0).all()
+assert (tried.chosen_per_token.diff()[1:] < 0).all() and (tests.rate.iloc[1], len(real)) == (1e-3, 7)
+assert real.filter(like="nats").iloc[-1].tolist() == [9.52, -2.18]
