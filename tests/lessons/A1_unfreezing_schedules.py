@@ -1,10 +1,12 @@
 assert tables["full"].shape == (10, 17) and (tables["gradual_unfreezing"][:, 9] > 0).tolist() == [1] * 8 + [0] * 2
-assert round(tables["discriminative_rates"][-1, 2], 6) == 0.1
 assert len(left_out(model, mistaken)) == 74 and sum(1 for _ in model.parameters()) == 98
 # To 0.1%, as other machines round otherwise. Before, general was 38.6.
-assert np.allclose(yours, runs.loc["discriminative_rates", 3.16e-3, 0], rtol=1e-3)
+assert np.allclose(yours["discriminative_rates"], runs.loc["discriminative_rates", 3.16e-3, 0], rtol=1e-3)
+# Without gradients of frozen parts it was tried, too: 76.97 and 48.24, as recorded.
+assert np.allclose(yours["gradual_unfreezing"], [75.8, 49.5], rtol=5e-3)
 rust_full, general_full = runs.loc["full", 1e-3, 0]
-assert abs(yours[0] - rust_full) < 1 and (yours[1] - 38.6) < 0.64 * (general_full - 38.6)
+assert abs(yours["discriminative_rates"][0] - rust_full) < 1
+assert (yours["discriminative_rates"][1] - 38.6) < 0.64 * (general_full - 38.6)
 names = list(tables)
 recorded = course.recorded("tiny/all/comparison").set_index("strategy").loc[names]
 assert recorded.learning_rate.tolist() == points.validation_perplexity.unstack(0)[names].idxmin().tolist()

@@ -40,8 +40,8 @@ def falling_rates(answer: object) -> None:
 
 QUIZ = Quiz(
     "quizA1",
-    "You unfreeze a block after 100 steps by setting `requires_grad` to true, but its weights never change. The losses "
-    "and gradients look normal. What is the most likely reason?",
+    "You unfreeze a block after 100 steps by setting `requires_grad` to true. It gets gradients, but its weights never "
+    "change. What is the most likely reason?",
     {
         "a": "The warm-up of the learning rate is over by then.",
         "b": "The optimizer was made before, from the parameters that were trainable at that time.",
@@ -50,7 +50,7 @@ QUIZ = Quiz(
     },
     {
         "a": "no: after the warm-up the rate is at its highest.",
-        "b": "yes: gradients arrive, but no optimizer holds these weights, so nothing ever uses them.",
+        "b": "yes: gradients arrive, but no optimizer holds these weights, so none applies or clears them.",
         "c": "no: autograd asks for `requires_grad` anew in every forward pass.",
         "d": "no: AdamW corrects its averages for having begun at zero, so its first step is as long as any other.",
     },
