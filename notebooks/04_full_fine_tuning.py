@@ -108,7 +108,7 @@ print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The loop runs, but these two losses cannot be compared, because every batch is different text. To compare models,
 # score them on the same passages. Each is read alone, after one end-of-text token, and to save time only its first 128
-# tokens count. A row for each passage holds its loss and at how many places the likeliest token was the right one.
+# tokens count. Each row holds a passage's summed loss, its tokens, and how many of them the model thought likeliest.
 
 
 # %%
@@ -187,17 +187,17 @@ plt.show()
 # 0.06.
 #
 # Longer runs often prefer a lower rate, so search again with runs of a useful length. The recorded search that lesson 5
-# reads, twice as long and with warm-up, finds 0.001 again: a perplexity of 77.5, against 86.6 at half the rate and 83.0
-# at twice the rate. For models of some billion parameters, people begin the grid near 1e-5.
+# reads, one pass over the 60 passages used below, finds 0.001 again: a perplexity of 77.5, against 86.6 at half the
+# rate and 83.0 at twice the rate. For models of some billion parameters, people begin the grid near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When to stop
 #
 # In the search each run saw its text once. Now go six times through only 25 sentences about Rust. They fill 14 rows, so
 # in batches of four a pass takes four steps. After each [epoch](glossary.md#epoch), or pass over the text, `watch`
-# scores the model on twenty new validation passages. Eight of them decide which epoch is best, and its weights are
-# copied, as the next step changes them. The other twelve judge it, because on the eight that chose it an epoch looks
-# too good. **After which epoch does the validation loss rise, and where does the training loss end?**
+# scores the model on twenty new validation passages. Eight of them decide which epoch is best, and `kept` receives a
+# copy of its weights, as the next step changes them. The other twelve judge it, because on the eight that chose it an
+# epoch looks too good. **After which epoch does the validation loss rise, and where does the training loss end?**
 
 # %%
 few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
@@ -320,10 +320,10 @@ print("planned for one epoch: {:+.1f} to {:+.1f} nats per token".format(*change[
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Twelve passages cannot tell the two apart: the 95% interval contains zero. But the planned run took half as many
-# steps. So plan for one epoch first.
+# steps. So plan for one epoch first. (We go on with the model of `Trainer`.)
 #
 # Before you believe a run, compare the loss of its first batch, 4.9, with that of epoch 0, 5.3. Both come from
-# untouched weights and average several passages of the same kind, so a gap of a nat or more would point to an error.
+# untouched weights. Batches differ by some tenths of a nat, so a gap of a nat or more would point to an error.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save it, load it, score it once
@@ -361,8 +361,9 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 # show it, too (Luo et al.). The intervals cover the choice of passages, but not the seed.
 #
 # The test text has now been used. If you changed the rate and scored again, it would have become validation text. But
-# the rate decides how much is forgotten, too. The recorded search scores Python as lesson 3 did: 39 before training, 53
-# at the best rate, 44 at half of it. At half the rate, though, Rust perplexity ends 12% higher.
+# the rate decides how much is forgotten, too. The recorded search takes half as many steps, and scores Python as lesson
+# 3 did: 39 before training, 53 at the best rate, 44 at half of it. At half the rate, though, Rust perplexity ends 12%
+# higher.
 #
 # Here both models continue two test passages. We picked places where only the tuned model begins right, so they show
 # the kind of gain, not its size. For your own text, replace `rust.train[:60]`, `watched` and `rust.test[:20]` by your
