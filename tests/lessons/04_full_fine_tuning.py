@@ -1,5 +1,5 @@
 assert factor(0, 20) == 0.5 and factor(2, 20) == 1.0 and factor(19, 20) < 0.01 and factor(0, 8) == factor(1, 1) == 1.0
-assert runs.rate.tolist() == [1e-4, 3e-4, 1e-3, 3e-3] and best == 1e-3 and len(batches_of(short, 0)) == 8
+assert runs.rate.tolist() == [1e-4, 3e-4, 1e-3, 3e-3] and best == 1e-3
 assert (losses.drop(best) > losses.loc[best]).all(axis=None)
 spread = losses.max(axis=1) - losses.min(axis=1)
 assert abs(spread[3e-4] - 0.04) < 0.02 and abs(spread[best] - 0.06) < 0.02
@@ -13,7 +13,6 @@ assert abs(change[-1] - 0.54) < 0.05 and abs(low[-1] - 0.48) < 0.05 and abs(high
 assert abs(change[0] - 0.10) < 0.02 and low[0] > 0 and (low[2:] > 0).all()
 assert continued(model, sentence[:20], 30) == sentence[20:]
 
-assert AutoModelForCausalLM.from_pretrained(tl.BUNDLED).dtype == torch.float16
 defaults = TrainingArguments(mkdtemp())
 assert (defaults.learning_rate, defaults.warmup_steps, defaults.weight_decay) == (5e-5, 0, 0.0)
 assert defaults.lr_scheduler_type == "linear"
