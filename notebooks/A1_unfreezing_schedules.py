@@ -152,8 +152,9 @@ yours = {"discriminative_rates": scores(model)}
 gradual = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
 trainer = Trainer(
     gradual, TrainingArguments(
-        "../results/gradual", num_train_epochs=1, per_device_train_batch_size=4, use_cpu=True,
-        train_sampling_strategy="sequential", save_strategy="no", disable_tqdm=True,
+        "../results/gradual", num_train_epochs=1, per_device_train_batch_size=4,
+        train_sampling_strategy="sequential",  # our order
+        save_strategy="no", disable_tqdm=True, use_cpu=True,
     ),
     train_dataset=[{"input_ids": row, "labels": row} for row in torch.cat(batches)],
     optimizers=by_table(gradual, tables["gradual_unfreezing"], 3.16e-3),
