@@ -10,8 +10,8 @@ import course
 # own is at least as high. Return the lowest at which at least the share `wanted` of the decided texts is right, even if
 # a higher one misses it.
 #
-# After the lesson's cells, `lowest_threshold(combined.max(1), hits(combined, labels), 0.65)` finds 0.439, and decides
-# 49.9%.
+# After the lesson's cells, `lowest_threshold(combined.max(1), hits(combined, labels), 0.65)` finds 0.403, and decides
+# 63.3%. For counting alone it finds 0.405 and decides 64.5%.
 
 
 # %%
