@@ -175,8 +175,8 @@ print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 # Micro-batches and checkpointing save activations. Weights, gradients and AdamW's two moments remain. The moments are
 # half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*: the
 # gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW` takes
-# settings and moments from an AdamW on the card, so it can replace that one in mid-run (point a learning-rate scheduler
-# at its `adamw`).
+# settings and moments from an AdamW on the card, so it can replace that one in mid-run (then set `scheduler.optimizer`
+# to its `adamw`).
 
 
 # %%
@@ -210,9 +210,9 @@ class HostAdamW:
 # not stand inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
-# Python drops it only at the end of the block. Local variables of the function that retries would keep activations even
-# longer. `torch.cuda.empty_cache()` does not help: PyTorch has emptied its cache before it raises the error. So the
-# step is a function of its own: `attempt` notes where it failed, and returns.
+# Python drops it only at the end of the block. If the function that failed tried again itself, its own `logits` and
+# `loss` would hold activations even longer. `torch.cuda.empty_cache()` does not help: PyTorch has emptied its cache
+# before it raises the error. So the step is a function of its own: `attempt` notes where it failed, and returns.
 
 
 # %%
@@ -266,9 +266,9 @@ def train(model, batches, size=4):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We try it on a *virtual card*: the processor computes, and inside `with card` a tensor beyond the budget is refused
-# with CUDA's message. `card.count` counts the weights, and `host` leaves out what `HostAdamW` makes. (A real card needs
-# neither.)
+# We try it on a *virtual card*: the processor computes, and inside the `with` block a tensor beyond the budget is
+# refused with CUDA's message. `card.count` adds the weights, which were loaded before, and `host` leaves out what
+# `HostAdamW` makes, because that lies in RAM. (A real card needs neither.)
 #
 # Weights and gradients take 15 MiB each, the moments 31, and a row's activations and logits about 11. We train without
 # a card, then on 76 MiB, and compare the weights. **At which step will the small card fail, and how many rows will fit
@@ -333,10 +333,11 @@ rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(9)]
 pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more: the blocks' forward pass again, so its seconds are about the sum of two rows. Single
-# rows compute the same, but less efficiently. The host costs little here, as AdamW runs on the same processor. On a
-# real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel each step, a
-# second at 25 GB/s.
+# Only checkpointing computes more: the blocks' forward pass again, so its seconds are a little more than the sum of two
+# rows. Single rows compute the same, but less efficiently. The host costs little here, as AdamW runs on the same
+# processor. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel
+# each step, a second at 25 GB/s, and AdamW moves 189 GB in RAM (28 bytes a parameter), nearly two seconds more at 100
+# GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work

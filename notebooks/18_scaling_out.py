@@ -321,12 +321,13 @@ losses.round(4)
 # seed. (The table's first row comes before any update, so there only the average differs.)
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
-# script with one process and with two. `Trainer` is right by default (`average_tokens_across_devices`).
+# script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` makes the DDP half FSDP.
-# (We tested it only in fp32, on two CPUs that passed for GPUs: it gave the same losses.) In bf16, FSDP sends 6 bytes a
-# parameter, and DDP 8, because its gradients stay fp32. But each further micro-batch (exercise 18.1) costs FSDP at
-# least 4 more, and DDP none.
+# (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16, FSDP sends 6
+# bytes a parameter, and DDP 8, because its gradients stay fp32. But each further micro-batch (exercise 18.1) costs FSDP
+# at least 4 more, and DDP none. Gradients are sent once an update there, so with FSDP each card keeps them whole until
+# then.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -384,8 +385,8 @@ speed.round(1)
 # exchanges in every block and pass, so they need NVLink.
 #
 # [**Pipeline parallelism**](https://arxiv.org/abs/1811.06965) gives each card some of the blocks. Only the activations
-# at the cuts travel, so slow links will do. Here four cards (the lines) pass four micro-batches forward, and then
-# backward, which takes twice as long:
+# at the cuts and their gradients travel, so slow links will do. Here four cards (the lines) pass four micro-batches
+# forward, and then backward, which takes twice as long:
 #
 # ```
 # 1234.........44332211
@@ -395,7 +396,7 @@ speed.round(1)
 # ```
 #
 # The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
-# the time: 43% here, 16% with sixteen.
+# the time: 43% here, 16% with sixteen. (The Playbook below divides by the time of work alone, $\frac{p-1}{m}$.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
@@ -406,7 +407,7 @@ speed.round(1)
 # | activations | smaller micro-batches, then checkpointing |
 # | optimizer state, gradients | LoRA, or ZeRO-1 and 2 (in the library DeepSpeed) |
 # | weights | QLoRA; to train all of them, FSDP (ZeRO-3) |
-# | activations of a single row | context or tensor parallelism, within a machine |
+# | activations of a single row | context (each card takes some of its tokens) or tensor parallelism, within a machine |
 # | slow links between machines | FSDP inside and DDP between machines (HSDP), or pipeline parallelism |
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -450,7 +451,8 @@ course.quiz("quiz18")
 # this case.
 #
 # - `parts` is this card's list of `(rows, labels)`. A micro-batch may have fewer labels than another, or none at all.
-# - Send the gradients once: under `with accelerator.no_sync(model):` DDP only adds them up.
+# - Send the gradients once: under `with accelerator.no_sync(model):` DDP only adds them up. (FSDP does too,
+#   but then each card holds whole gradients: as many GB as with ZeRO-2, 37 for Llama-2-7B in place of 13.5.)
 # - Clip to a norm of 1, and return the mean loss of all tokens in the batch, the same number on each card.
 #
 # The check plays two cards. In `train.py`, with a `batch_size` of `4 // size`, this loop calls your function:

@@ -105,7 +105,7 @@ QUIZ = Quiz(
     {
         "a": "no: this is true of DDP. With FSDP, a block's weights have to be gathered before it computes, whether "
         "they are frozen or not.",
-        "b": "no: that holds if every value is trained. Then FSDP sends weights twice and gradients once, and DDP "
+        "b": "no: that holds if every parameter is trained. Then FSDP sends weights twice and gradients once, and DDP "
         "sends gradients twice. Here almost nothing has a gradient, but all weights have to be gathered.",
         "c": "no: an eighth is what each process *keeps*. What it does not keep has to come from the others.",
         "d": "yes: about 47 GB. A block computes with all of its weights, frozen or not, and they are gathered in both "
