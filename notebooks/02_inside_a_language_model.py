@@ -11,7 +11,7 @@
 # - write attention, a norm, an MLP and AdamW in a few lines each, equal to the library's;
 # - say how far a parameter moves in one step of AdamW, and when it moves further than the learning rate.
 #
-# **You need** some Python and torch, matrix products, and [lesson 1](01_first_fine_tuning.ipynb). About 35 minutes.
+# **You need** some Python and torch, matrix products, and [lesson 1](01_first_fine_tuning.ipynb). About 36 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy

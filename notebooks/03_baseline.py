@@ -15,7 +15,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), and the loss and the residual stream of [lesson
 # 2](02_inside_a_language_model.ipynb).
 #
-# About 31 minutes.
+# About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

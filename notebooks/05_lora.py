@@ -17,7 +17,7 @@
 #
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) for the training loop, and the product of two matrices.
 #
-# About 36 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math

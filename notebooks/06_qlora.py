@@ -16,7 +16,7 @@
 #
 # **You need** [lesson 5](05_lora.ipynb) (LoRA).
 #
-# About 33 minutes.
+# About 34 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import time

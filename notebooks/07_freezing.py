@@ -144,8 +144,8 @@ costs.round(1)
 #
 # The other way to freeze is to train only the top: `last_blocks` trains our last two blocks. A published program, which
 # [lesson 16](16_autopsy.ipynb) takes apart, meant to do that, but it also trained every parameter with "norm" in its
-# name. `blocks+norms` repeats this (other lessons call it `last_layers`). It adds 13 vectors of 192 numbers: two norms
-# in each of six blocks, and the last one. **Can so few parameters cost a lot?**
+# name. `blocks+norms` repeats this (elsewhere: `last_layers`). It adds 13 vectors of 192 numbers. **Can so few
+# parameters cost a lot?**
 
 
 # %%
@@ -268,10 +268,10 @@ chosen = prices[["upper_half", "from the store", "last_blocks"]]
 (100 * chosen.div(prices["full"], axis=0)).T.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The saved model predicts new text better than before. (The 126 above is of 40 test documents.) From the store, a step
-# of `upper_half` takes 53% of the arithmetic of `full` instead of 67%, but in our run only three points less time.
-# Without a store, `last_blocks` takes as much arithmetic, but less memory and time, and ends 5% higher. So for more
-# than one epoch, a store pays for two more trained blocks (stored too, `last_blocks` takes a third).
+# The saved model predicts new text better than before. From the store, a step of `upper_half` takes 53% of the
+# arithmetic of `full` instead of 67%, but only three points less time. Without a store, `last_blocks` takes as much
+# arithmetic, but less memory and time, and ends 5% higher. So beyond one epoch, a store pays for two more trained
+# blocks (stored too, `last_blocks` takes a third).
 #
 # The store takes room: for Qwen2-0.5B in fp32, 3.6 GB for a million tokens. It is right only if the frozen part gets
 # the same text in every epoch and has no dropout.

@@ -18,7 +18,7 @@
 # model SmolLM2-135M-Instruct, downloaded once in a terminal: `python -m tlkit fetch smollm2-135m-instruct` (93 MB,
 # rounded to 4 bits).
 #
-# About 38 minutes.
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import json

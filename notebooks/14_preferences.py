@@ -14,7 +14,7 @@
 #
 # **You need** labels and collator ([lesson 11](11_your_data.ipynb)) and a loop ([lesson 4](04_full_fine_tuning.ipynb)).
 #
-# About 37 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import copy

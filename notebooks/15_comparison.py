@@ -256,7 +256,7 @@ percent, low, high = 100 * np.expm1(interval(tested, "full", "LoRA"))
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes: after seven steps the whole interval is above zero.
+# Yes: the whole interval is above zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
@@ -279,8 +279,8 @@ print(f"with Bonferroni:    {(p < 0.05 / 21).any(axis=1).mean():.0%}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Without correction nearly half of the tables report a difference that does not exist. So we call two strategies
 # *separated* only if the corrected interval of their difference excludes zero. With ours, over documents and seeds, at
-# most 5% of studies go wrong, too, and mostly far fewer, at the price of more "cannot tell". **How many of the 21
-# recorded pairs does your function separate?**
+# most 5% of studies go wrong, too, at the price of more "cannot tell". **How many of the 21 recorded pairs does your
+# function separate?**
 
 # %%
 level = 1 - 0.05 / 21
@@ -308,8 +308,8 @@ plt.show()
 # `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
 # `tl.compare_pairs` estimates the effect of a seed from all strategies together, which gives more degrees of freedom
-# and a smaller $t$. This assumes that another seed changes every pair's difference about as much . **Which pairs does
-# it separate in addition?**
+# and a smaller $t$. This assumes that another seed changes every pair's difference about as much. **Which pairs does it
+# separate in addition?**
 
 # %%
 names = ["first", "second"]
@@ -318,10 +318,9 @@ print(*pooled.index.difference(pairs[excludes_zero].set_index(names).index), sep
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Five more. One is our first pair, which `interval` separates as a single question, but not as one of 21: with three
-# seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. **How could you
-# make it narrower?** Three seeds contribute 0.09 nats to the half-width and 40 documents 0.04, so add seeds first: with
-# five, $t$ is 6.8. Or decide *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all six
-# are separated.
+# seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. Three seeds
+# contribute 0.09 nats to the half-width and 40 documents 0.04, so add seeds first: with five, $t$ is 6.8. Or decide
+# *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all six are separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
@@ -349,16 +348,16 @@ chart.savefig(folder / "pairs.svg")
 # 40 documents and three seeds*, the record supports:
 #
 # - The perplexity of `lora` on Rust text is 19% above that of `full` (7% to 32%).
-# - The perplexity of `lora` on Rust text is lower than that of `bitfit`.
+# - It is lower than that of `bitfit`.
 #
 # It does not support these:
 #
 # - LoRA is worse than full fine-tuning.
 # - `lora` and `qlora` are equal.
 #
-# The second takes "cannot tell" for "equal". The first leaves out the conditions, such as the model. SmolLM2-135M read
-# the same passages. **Does LoRA cost it as much?** We count nats *per document*, because the two tokenizers differ, and
-# subtract one model's difference from the other's. Chance has three sources, the documents and each model's seeds.
+# The second takes "cannot tell" for "equal". The first leaves out the conditions. SmolLM2-135M read the same passages.
+# **Does LoRA cost it as much?** We count nats *per document*, because the two tokenizers differ, and subtract one
+# model's difference from the other's. Chance has three sources, the documents and each model's seeds.
 
 # %%
 smollm = course.recorded("smollm2-135m-instruct/documents")

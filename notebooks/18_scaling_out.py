@@ -325,9 +325,8 @@ losses.round(4)
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` makes the DDP half FSDP.
 # (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16, FSDP sends 6
-# bytes a parameter, and DDP 8, because its gradients stay fp32. But each further micro-batch (exercise 18.1) costs FSDP
-# at least 4 more, and DDP none. Gradients are sent once an update there, so with FSDP each card keeps them whole until
-# then.
+# bytes a parameter, and DDP 8, because its gradients stay fp32. Each further micro-batch (exercise 18.1) costs FSDP at
+# least 4 more, and DDP none. If it sends gradients once an update, each card keeps them whole until then.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16

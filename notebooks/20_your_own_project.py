@@ -16,7 +16,7 @@
 # **You need** [lesson 3](03_baseline.ipynb) for splits, [lesson 4](04_full_fine_tuning.ipynb) for the search for a
 # learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for intervals.
 #
-# About 37 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import hashlib

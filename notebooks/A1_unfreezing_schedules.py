@@ -16,7 +16,7 @@
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) for learning rates and [lesson 15](15_comparison.ipynb) for
 # intervals.
 #
-# About 19 minutes.
+# About 21 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import matplotlib.pyplot as plt
