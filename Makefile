@@ -6,9 +6,8 @@ BIN := .venv/bin
 # Many processes import the same modules, so they are kept compiled, even where the machine is set to keep none.
 export PYTHONDONTWRITEBYTECODE =
 
-# Several processes at once, each with one thread: with more they wait for one another. Nothing here compiles, and each
-# process that loads peft would load torch's compiler, for a second.
-AT_ONCE := OMP_NUM_THREADS=1 TORCHDYNAMO_DISABLE=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
+# Several processes at once, each with one thread: with more they wait for one another.
+AT_ONCE := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 .PHONY: run quick test test-lessons test-browser check test-versions lab demo slides book notebooks lint bench fetched real gpu
 run: .venv/installed

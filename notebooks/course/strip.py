@@ -104,8 +104,8 @@ def _in_words(report: StrategyReport, name: str) -> str:
     places = merged(places_of(report))
     trained = ", ".join(place.name for place in places if place.trained or place.adapter)
     lowest = next(place.name for place in places if place.reached)
-    values = short(report.trainable_parameters)
-    return f"{name} trains {values} parameters ({trained}); backpropagation goes down to {lowest}"
+    count = short(report.trainable_parameters)
+    return f"{name} trains {count} parameters ({trained}); backpropagation goes down to {lowest}"
 
 
 def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> None:
@@ -122,7 +122,7 @@ def _draw_strip(axes: Axes, report: StrategyReport, name: str, base: float) -> N
         left += width * unit
     share = f"{report.percent:.2g}%" if report.percent < 99.95 else "all"
     axes.text(0, base + 0.86, name, fontsize="large", fontweight="bold", color=INK, va="center")
-    trained, total = (short(values) for values in (report.trainable_parameters, report.total_parameters))
+    trained, total = map(short, (report.trainable_parameters, report.total_parameters))
     caption = f"{trained} of {total} parameters trained ({share})"
     axes.text(1, base + 0.86, caption, fontsize="small", color=INK, ha="right", va="center")
     lowest = min(edge for edge, place in zip(edges, places, strict=True) if place.reached)

@@ -3,7 +3,6 @@
 import math
 import random
 from functools import partial
-from pathlib import Path
 from statistics import mean
 
 import torch
@@ -11,6 +10,7 @@ from scipy.stats import binomtest
 from torch.nn.functional import cross_entropy
 from transformers import TrainerCallback
 
+from course.lessons import FOLDER
 from tlkit.models.parts import find_blocks
 from tlkit.strategies import apply_strategy
 
@@ -147,7 +147,7 @@ def _unguarded(old, new, desks):
 
 
 def _solution(stem, first):
-    text = (Path(__file__).resolve().parents[2] / f"notebooks/solutions/{stem}.py").read_text(encoding="utf-8")
+    text = (FOLDER / f"solutions/{stem}.py").read_text(encoding="utf-8")
     return text[text.index(first) : text.rindex("course.check")]
 
 

@@ -41,8 +41,8 @@ def _read(given, gains, worthwhile, *names):
 
 
 def _alike(given, right):
-    said, wanted = (set(re.findall(r"-?\d+(?:\.\d+)?", sentence)) for _, sentence in (given, right))
-    return given[0] == right[0] and wanted <= said
+    numbers, wanted = (set(re.findall(r"-?\d+(?:\.\d+)?", sentence)) for _, sentence in (given, right))
+    return given[0] == right[0] and wanted <= numbers
 
 
 conclusion = function_exercise(
