@@ -41,14 +41,15 @@ tl.setup()  # fixed random numbers, and no messages from the libraries
 device = "cuda" if torch.cuda.is_available() else "cpu"
 if torch.backends.mps.is_available():  # Apple
     device = "mps"
-ones = torch.ones(64, 64, device=device)
+ones = torch.ones(64, 64, device=device)  # each number of the product is a sum of 64
 print(f"{device} computes {(ones @ ones)[0, 0]:.0f}; it should be 64")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The job: three desks
 #
 # A help centre has a desk for Rust, one for Python, and one for everything else. The model has to name the desk for
-# each question. We draw 65 for each desk: 40 to learn from, and 25 *held out*, which it never sees in training.
+# each question. From two files of questions we draw 65 for each desk: 40 to learn from, and 25 *held out*, which the
+# model never sees in training.
 
 # %%
 rust = pd.read_json(tl.DATA / "questions/rust.jsonl", lines=True).assign(desk="Rust")
@@ -64,13 +65,15 @@ for desk, question in held_out.groupby("desk").question.first().items():
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Before: what the model writes
 #
-# We take a model that was trained on other text ([pretraining](glossary.md#pretraining)) and go on training it with
-# ours ([fine-tuning](glossary.md#fine-tuning)).
+# We take a model that was trained on other text ([pretraining](glossary.md#pretraining)) and go on training it with our
+# examples ([fine-tuning](glossary.md#fine-tuning)). It has four million [parameters](glossary.md#parameter), or
+# *weights*, which are the numbers that training adjusts. It was pretrained on documentation of Python, PostgreSQL and
+# SQLite, and has never read about Rust. `from_pretrained` loads it from a folder, or any model by its name on the
+# Hugging Face hub.
 #
-# Our model has four million [parameters](glossary.md#parameter), or *weights*, which are the numbers that training
-# adjusts. It was pretrained on documentation of Python, PostgreSQL and SQLite, and has never read about Rust.
-# `from_pretrained` loads it from a folder, or any model by its name on the Hugging Face hub. `dtype` sets how each
-# number is stored in memory, and `to` moves the model to the device.
+# The [tokenizer](glossary.md#tokenizer) cuts a text into [tokens](glossary.md#token), which are frequent words or
+# pieces of rarer ones, and replaces each by its number in the [vocabulary](glossary.md#vocabulary), the list of the
+# 4,096 tokens that this model knows.
 
 # %%
 folder = tl.BUNDLED
@@ -81,18 +84,15 @@ tokens = tokenizer("Which Python function borrows a string?")["input_ids"]
 print({tokenizer.decode([token]): token for token in tokens})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The [tokenizer](glossary.md#tokenizer) cuts a text into [tokens](glossary.md#token), which are frequent words or
-# pieces of rarer ones, and replaces each by its number in the [vocabulary](glossary.md#vocabulary), the list of the
-# 4,096 tokens that this model knows.
+# The space before a word belongs to its token, as in ` Python`.
 #
 # The model gives each token of the vocabulary a probability to be the next. So all it can do is continue a text, and we
 # ask our question by beginning a sentence that the answer completes. With `do_sample=False`, `generate` appends the
 # likeliest token, again and again.
 #
-# Texts that are processed together are a [batch](glossary.md#batch). `padding=True` brings the shorter ones to the
-# length of the longest: it adds tokens that `attention_mask` marks with 0, so the model ignores them. We pad on the
-# *left*, so that every text ends where the answer begins. Three new tokens suffice: the longest name is two tokens, and
-# a third ends the text.
+# Texts are processed together, in a [batch](glossary.md#batch), and so need the same length: `padding=True` fills up
+# the shorter ones, here with `<|endoftext|>`, and `attention_mask` tells the model to ignore these tokens. We pad on
+# the *left*, so that every text ends where the answer begins.
 
 
 # %%
@@ -100,7 +100,7 @@ def sentence(question):
     return f"{question} This is a question about"
 
 
-def continuations(model, texts, length=3):
+def continuations(model, texts, length=3):  # a name of up to two tokens, and the end
     """What the model writes after each text, at most `length` tokens."""
     batch = tokenizer(list(texts), return_tensors="pt", padding=True).to(device)
     written = model.generate(**batch, max_new_tokens=length, do_sample=False)
@@ -114,7 +114,8 @@ def answers(model):
     return pd.Series(written, index=held_out.index)
 
 
-shown = held_out.groupby("desk").question.first()
+# %%
+shown = held_out.groupby("desk").question.first()  # one of each desk
 for text in continuations(model, shown.map(sentence), length=12):
     print("… This is a question about", text)
 print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
@@ -124,19 +125,18 @@ print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 #
 # ## The loss: how surprised is the model?
 #
-# Training needs a number that says how far the model is from the right answer. It has to change smoothly when a
-# parameter changes a little, but "right or wrong" jumps. So we measure how much the right answer surprises the model.
-# If a token had the probability $p$, the surprise is $-\ln p$, in [nats](glossary.md#nat): 0 for a token that was
-# certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. The mean over the tokens of the answer is called
-# the [loss](glossary.md#loss).
+# Training needs a number that says how far the model is from the right answer, and that reacts when a parameter changes
+# a little. The number of right answers does not: it stays the same, and then jumps. So we measure how much the right
+# answer surprises the model. If a token had the probability $p$, the surprise is $-\ln p$, in [nats](glossary.md#nat):
+# 0 for a token that was certain, 0.7 for one of probability 1/2, and 8.3 for one of 1/4,096. The mean over the tokens
+# of the answer is called the [loss](glossary.md#loss).
 #
 # transformers computes the loss if we pass `labels`, the tokens that should have been predicted. A label of -100 is
 # left out. We leave out the question, because the model should learn to answer and not to ask. The end-of-text token
-# stays, or the model would never learn to stop.
+# after the answer stays, or the model would never learn to stop.
 #
-# As the texts are padded on the left, the answer is the last tokens of each row. We count them, because ` Python` is
-# one token, but ` Rust` is two. In the output each label stands beside its own token, because the model itself compares
-# a label with the prediction one place earlier.
+# As the texts are padded on the left, each row ends with its answer, whose tokens we count. In the output each label
+# stands beside its own token, because the model itself compares a label with the prediction one token earlier.
 
 
 # %%
@@ -152,8 +152,8 @@ def encode(questions, desks):
     return batch.to(device)
 
 
-two = encode(["Is it hot?", "Why?"], ["other", "Rust"])  # the second needs padding
-for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
+batch = encode(["Is it hot?", "Why?"], ["other", "Rust"])  # the second needs padding
+for token, label in zip(batch["input_ids"][1], batch["labels"][1], strict=True):
     print(f"{tokenizer.decode(token)!r:15} {label.item():5}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -167,13 +167,13 @@ for token, label in zip(two["input_ids"][1], two["labels"][1], strict=True):
 # The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
 # process them, and the [head](glossary.md#head) scores every token of the vocabulary. All these parameters stay
 # *frozen*, which means unchanged. Beside each *linear layer* of the blocks, which multiplies by a matrix,
-# [LoRA](glossary.md#lora) adds two small matrices and trains only these. Together they are called the *adapter*. Here
-# peft adds it, and in [lesson 5](05_lora.ipynb) you build it yourself. `r` says how thin its matrices are, and so how
-# many parameters are trained, and `lora_alpha` scales what they add.
+# [LoRA](glossary.md#lora) adds two small matrices and trains only these, the *adapter*. Here peft adds it, and in
+# [lesson 5](05_lora.ipynb) you build it yourself. `r` sets how many parameters the adapter has, and `lora_alpha` scales
+# what it adds.
 #
-# The [learning rate](glossary.md#learning-rate) `rate` is the size of the moves. The schedule lets it shrink, so that
-# the last steps do not undo each other's work. We tried five rates on 30 training questions that we kept aside, and
-# 5e-3 had the most right. Held-out questions stay out of this.
+# The [learning rate](glossary.md#learning-rate) `rate` says how far a step moves the parameters. The schedule lets it
+# shrink, so that the last steps do not undo each other's work. Of five rates, 5e-3 got the most right of 30 training
+# questions that we kept aside. Choosing by the held-out questions would flatter the model.
 
 
 # %%
@@ -188,7 +188,7 @@ def adapt(model, examples, rate=5e-3, epochs=2, batch_size=4):
     starts = range(0, len(examples), batch_size)
     schedule = LinearLR(optimizer, 1, end_factor=0.05, total_iters=epochs * len(starts))
     losses = []
-    for _ in range(epochs):  # an epoch is one pass through all texts
+    for _ in range(epochs):  # an epoch goes once through all examples: here 30 steps
         for start in starts:
             rows = examples[start : start + batch_size]
             loss = model(**encode(rows.question, rows.desk)).loss
@@ -204,12 +204,12 @@ adapted, losses = adapt(model, training)
 adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `backward` goes from the loss back through the frozen parts to the first adapter. This is called
-# [backpropagation](glossary.md#backpropagation). The number under a part of the picture counts its trained parameters.
-# `norm` rescales the numbers before the head. The head shares the embedding's matrix.
+# In the picture, the number under each part counts its trained parameters. The arrow is
+# [backpropagation](glossary.md#backpropagation): `backward` goes from the loss through the frozen parts to the first
+# adapter.
 
 # %%
-course.network_strip(tl.describe(adapted, "LoRA"))
+course.network_strip(tl.describe(adapted, "LoRA"))  # `norm` rescales the head's input
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## After: a model that does the job
@@ -219,8 +219,8 @@ course.network_strip(tl.describe(adapted, "LoRA"))
 # %% tags=["nbval-ignore-output"]
 now = answers(adapted)
 right = now == held_out.desk
-each = right.groupby(held_out.desk).sum().to_dict()
-print(f"right: {right.sum()} of 75, {each}; and wrong (right desk → answer):")
+by_desk = right.groupby(held_out.desk).sum().to_dict()
+print(f"right: {right.sum()} of 75, {by_desk}; and wrong (right desk → answer):")
 for number, question in held_out.question[~right].items():
     print(f"{held_out.desk[number]:6} → {now[number]:6} | {question}")
 mine = [
@@ -233,16 +233,18 @@ for question, desk in zip(mine, named, strict=True):
     print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Write your own questions into `mine` and run the cell again. In our run three of the seven Python questions with code
-# but without the word went to Rust. The one about the borrow checker went to `other`, so try some that do not resemble
-# your examples.
+# In our run it gets 69 right, after none before.
+#
+# Write your own questions into `mine` and run the cell again. Try some that do not resemble your examples: the one
+# about the borrow checker belongs to Rust, but went to `other`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is that good?
 #
 # How far does one get without a language model? Most Python questions contain the word, and most Rust questions contain
 # code in backticks, which makes two `if`s. A stronger method counts how often each string of one to four characters
-# occurs in a question, and fits a weight for each string and desk. **Which of the three will win?**
+# occurs in a question, and fits a weight for each string and desk. One split can favour a method by chance, so we try
+# ten. **Which of the three methods will win on ours?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -269,41 +271,42 @@ print("this split:", table.loc[0].to_dict() | {"model": int(right.sum())})
 print("mean of ten random splits:", table.mean().round(1).to_dict())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Counting wins here, and on average over ten random splits. We also trained the model on each of the ten (recorded, not
-# run here): it got 61 to 69 right, 65 on average. That is no more than the `if`s, so our split flatters it. A job with
-# such plain signs hardly needs pretraining ([lesson 13](13_classification.ipynb)). If yours is to name one of a few
-# classes, try counting first. But the twenty lines do not know that there are three desks. With other answers they
-# teach a model to *write* ([lesson 12](12_a_real_task.ipynb)), which counting cannot do.
+# Counting wins, on our split and on average. We also trained the model on each of the ten splits (recorded, not run
+# here): it got 61 to 69 right, 65 on average. That is no more than the `if`s, so our split flatters it.
+#
+# If your job is to name one of a few classes, try counting first ([lesson 13](13_classification.ipynb)). But `adapt`
+# does not know that there are three desks. With other answers it teaches a model to *write* ([lesson
+# 12](12_a_real_task.ipynb)), which counting cannot do.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it
 #
-# Of the weights, `save_pretrained` writes only the adapter, less than 1 MB. To use it later, load the base model and
-# put the adapter on top.
+# `save_pretrained` writes only the adapter, less than 1 MB. To use it later, load the base model and put the adapter on
+# top.
 
 # %%
 out = Path("my-adapter")  # a folder beside this notebook
 adapted.save_pretrained(out)
 tokenizer.save_pretrained(out)
 base = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
-again = continuations(PeftModel.from_pretrained(base, out), map(sentence, mine))
-course.claim("Loaded again, it answers your questions as before", again == named)
+reloaded = continuations(PeftModel.from_pretrained(base, out), map(sentence, mine))
+course.claim("Loaded again, it answers your questions as before", reloaded == named)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For your own job, put your texts (`question`) and answers (`desk`) into a table, change `sentence` and `length`, and
-# call `adapt(model, table)` with a freshly loaded model. SmolLM2-135M-Instruct, which has 33 times as many parameters,
-# gets 73 right on this split (counting: 72) with `rate=1e-3`, in three minutes on one core. Fetch it as [lesson
-# 12](12_a_real_task.ipynb) says, and set `folder` to `tl.fetched_folder("smollm2-135m-instruct")`.
+# call `adapt(model, table)` with a freshly loaded model. A larger model, SmolLM2-135M-Instruct ([lesson
+# 12](12_a_real_task.ipynb)), gets 73 right on our split with `rate=1e-3` (counting: 72).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Did the weights load?
 #
-# `from_pretrained` builds the model without numbers, fills in those that it finds in the file by their names, and fills
-# the rest with random numbers. So even if no name fits, the model has the right shape and number of parameters.
+# So far we have trusted `from_pretrained`. It builds the model, fills in the [tensors](glossary.md#tensor) that it
+# finds in the file by their names, and fills the rest with random numbers. So even if no name fits, the model has the
+# right shape and number of parameters.
 #
-# `torch.compile`, which makes a model faster, puts `_orig_mod.` in front of each name, and if you save the compiled
-# model's `state_dict()`, these names end up in the file, as here. **What will `from_pretrained` do with it: stop with
-# an error, or return a model?**
+# `torch.compile`, which makes a model faster, puts `_orig_mod.` in front of each name. If you save the compiled model's
+# `state_dict()`, these names end up in the file. We write such a file. **What will `from_pretrained` do with it: stop
+# with an error, or return a model?**
 
 
 # %%
@@ -323,13 +326,14 @@ broken, report = load_from(renamed)
 print(f"{type(broken).__name__}, {broken.num_parameters():,} parameters")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It returns a model and only prints a warning (`tl.setup` hides it here). Missing weights are often intended: a
-# classifier loads the blocks and gets a new head. The cure is to take the prefix off each name, and three checks find
-# the fault:
+# It returns a model and only prints a warning (`tl.setup` hides it here), because missing weights are often intended: a
+# classifier loads the blocks and gets a new head. Three checks find the fault. We run them on this model, and on one
+# repaired by taking the prefix off each name:
 #
-# 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing.
-# 2. **Compare with the file**, [tensor](glossary.md#tensor) by tensor. It stores numbers of 16 bits
-#    ([fp16](glossary.md#fp16)), which 32 bits ([fp32](glossary.md#fp32)) hold exactly, so all must be equal.
+# 1. **Read the loading report**, which `output_loading_info=True` returns, and stop if a name is missing. Unexpected
+#    names, which the model does not know, hint at the cause.
+# 2. **Compare with the file**, tensor by tensor. It stores numbers of 16 bits ([fp16](glossary.md#fp16)), which 32 bits
+#    ([fp32](glossary.md#fp32)) hold exactly, so all must be equal.
 # 3. **Let it write something** before you train it. Random weights do not continue a sentence.
 
 # %%
@@ -353,7 +357,7 @@ broken, broken_losses = adapt(broken, training, epochs=1)
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.plot(broken_losses, color="#D55E00")
 axes.plot(losses[: len(broken_losses)], color="#0072B2")
-axes.axhline(0.47, color="0.5", linestyle="--")
+axes.axhline(0.47, color="0.5", linestyle="--")  # a guess among the three names
 axes.annotate("weights not loaded", (20, 7.6), color="#D55E00")
 axes.annotate("weights loaded", (20, 1.1), color="#0072B2")
 axes.set(xlabel="training steps so far", ylabel="loss (nats per token)", ylim=(0, None))
@@ -364,16 +368,18 @@ plt.show()
 print(f"broken: {(answers(broken) == held_out.desk).sum()} of 75 right")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both losses fall, so work out which to expect. A model that knows the three names but guesses among them has about
-# 0.47 nats (dashed): three answers have three deciding tokens of ln 3 each, and 7 tokens in all. Only below that has it
-# learned the job. Both begin above 8 nats: one model's weights are random, and the other has never seen a desk named
-# here. LoRA trains neither the embedding nor the head, and a random head gives no token more than about 1%, so its loss
-# stays high. [Lesson 16](16_autopsy.ipynb) has a published case.
+# Only if you know which loss to expect, because both losses fall. A model that guesses among the three names gives the
+# right one a probability of 1/3, which costs $\ln3=1.1$ nats for each answer. With their ends, the three answers have 7
+# tokens, so the mean is $3\cdot1.1/7=0.47$ (dashed). Only a loss below that shows that the model has learned the job.
+#
+# Both begin above 8: one model's weights are random, and the other has never seen a desk named here. The broken model's
+# loss stays high, because LoRA trains neither the embedding nor the head, and a random head gives no token more than
+# about 1%. [Lesson 16](16_autopsy.ipynb) has a published case.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - 120 examples and two short functions adapt a pretrained model: one makes the labels, one adds LoRA and trains it.
+# - 120 examples and two short functions adapt a pretrained model: the first makes the labels, the second trains LoRA.
 # - Judge it on new questions, beside the simplest method that you know.
 # - A model whose weights were not loaded trains without an error. Read the loading report, compare with the file, or
 #   let it write.
