@@ -36,8 +36,8 @@ print(f"{model.num_parameters():,} parameters in {len(model.model.layers)} block
 #
 # ### From text to vectors
 #
-# The [tokenizer](glossary.md#tokenizer) cuts the text into *tokens* and replaces each by its number in a list of 4,096,
-# the *vocabulary*. Token 0, `<|endoftext|>`, says that a new text begins. We print it as `[end]`.
+# The [tokenizer](glossary.md#tokenizer) turns the text into *tokens*, numbers in a *vocabulary* of 4,096. Token 0,
+# `<|endoftext|>`, says that a new text begins. We print it as `[end]`.
 
 # %%
 ids = tokenizer(
@@ -55,21 +55,22 @@ print("|".join(words))
 
 # %%
 table = model.get_input_embeddings().weight
-x = table[ids]
+x = table[ids]  # one text of 22 tokens, each a vector
 print(f"table {tuple(table.shape)}, embedded text {tuple(x.shape)}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### One block
 #
-# Our model is a small Qwen2. Blue boxes hold parameters (the last number above each), white boxes only compute.
+# Our model is a small Qwen2 with eight equal blocks. In this picture of one, blue boxes hold parameters (the last
+# number above each), and white boxes only compute.
 
 # %%
 transformer_block(model)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The thick line is the [residual stream](glossary.md#residual-stream), one vector of 192 numbers for each token, its
-# [*hidden state*](glossary.md#hidden-state). Both branches read the stream and *add* to it. Only *attention* lets a
-# token learn about others; the [*MLP*](glossary.md#mlp) works on each token alone.
+# The thick line is the [residual stream](glossary.md#residual-stream): one vector of 192 numbers for each token, the
+# token's [*hidden state*](glossary.md#hidden-state). Both branches read the stream and *add* to it. Only *attention*
+# lets a token learn about others; the [*MLP*](glossary.md#mlp) works on each token alone.
 #
 # **The norm.** Additions tend to make the stream larger, but layers learn better if their input keeps its size. So
 # [RMSNorm](glossary.md#rmsnorm) divides each vector $x$ by its root mean square, and multiplies its $d = 192$
@@ -109,9 +110,10 @@ print(scores.masked_fill(~may_look, -torch.inf).softmax(-1).numpy().round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each row says where one token looks, and adds up to one. But the order of earlier tokens does not count yet: exchange
-# two, and the average stays the same. [*Rotary embedding*](glossary.md#rotary-embedding) rotates pairs of coordinates
-# of queries and keys by an angle proportional to the position, each pair at its own speed. **Does a query then fit a
-# key at positions 5 and 3 as well as at 15 and 13?**
+# two, and the average stays the same. [*Rotary embedding*](glossary.md#rotary-embedding) changes this: it rotates pairs
+# of coordinates of queries and keys by an angle proportional to the position, each pair at its own speed.
+#
+# **Does a query then fit a key at positions 5 and 3 as well as at 15 and 13?**
 
 
 # %%
@@ -124,13 +126,15 @@ def rotate(x):
     return torch.cat(turned, dim=-1)
 
 
-query, key = rotate(q[1].expand(22, 48)), rotate(k[1].expand(22, 48))
-for one, other in [(5, 3), (15, 13), (15, 3)]:
-    print(f"positions {one} and {other}: {query[one] @ key[other]:.3f}")
+query, key = rotate(q[1].expand(22, 48)), rotate(k[1].expand(22, 48))  # at 22 places
+for i, j in [(5, 3), (15, 13), (15, 3)]:
+    print(f"positions {i} and {j}: {query[i] @ key[j]:.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It does, because the dot product depends on the positions only through their *difference*. So a head can look for "two
-# tokens back" anywhere. Keys and values have only two heads, each for two query heads ([*grouped-query
+# tokens back" anywhere.
+#
+# Keys and values have only two heads, each for two query heads ([*grouped-query
 # attention*](glossary.md#grouped-query-attention)), which halves the memory they take in generation.
 
 
@@ -155,7 +159,8 @@ def attention(x, part):
 # is_causal=True)`.
 #
 # **The MLP**, here a [SwiGLU](glossary.md#swiglu), widens each vector from 192 to 512 numbers, lets a *gate* decide how
-# much of each passes, and narrows it again. Without SiLU and the product, the linear layers could do no more than one.
+# much of each passes, and narrows it again. Without SiLU and the product, the three linear layers could do no more than
+# a single one.
 #
 # $$\mathrm{mlp}(x) = W_{\text{down}}\,\bigl(\mathrm{SiLU}(W_{\text{gate}}\,x) \odot W_{\text{up}}\,x\bigr),
 # \qquad \mathrm{SiLU}(z) = \frac{z}{1 + e^{-z}}$$
@@ -190,8 +195,8 @@ def forward(model, ids):
 
 
 with torch.no_grad():  # nothing is trained yet
-    (logits, weights_of), theirs = forward(model, ids), model(ids).logits
-same = (logits - theirs).abs().max() < 1e-4 * theirs.abs().max()
+    (logits, weights_of), expected = forward(model, ids), model(ids).logits
+same = (logits - expected).abs().max() < 1e-4 * expected.abs().max()
 course.claim("My forward pass gives the library's logits, to 1e-4", same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -210,8 +215,8 @@ print(tokenizer.decode(text[0, 1:]))
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### What two heads look at
 #
-# The second half of our sentence repeats much of the first. Do these two heads help to copy it? Each row is a token,
-# and it looks more at darker cells.
+# The second half of our sentence repeats much of the first. Do heads 2.0 (block 2, head 0) and 7.0 help to copy it?
+# Each row is a token, and it looks more at darker cells.
 
 # %% tags=["check-heads"]
 fig, panels = plt.subplots(1, 2, figsize=(10, 5.4), sharey=True, layout="constrained")
@@ -225,14 +230,14 @@ fig.suptitle("Left: 1 or 2 back. Right: mostly [end] or what followed the same t
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the right head, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next here.
-# Even ` second` looks at ` argument`, which followed the similar ` first`. Such heads are called [*induction
-# heads*](glossary.md#induction-head). To find that ` is`, some lower head has to mark which token stands before it. The
-# left head is a candidate: there ` is` gives ` argument` 98% of its weight.
+# In the right head, 7.0, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next
+# here, too. Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know
+# which token stands before it, so some lower head has to write this into the vector of ` is`. The left head, 2.0, is a
+# candidate: there ` is` gives ` argument` 98% of its weight.
 #
 # To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it
-# to zero. Then we measure how much the right head, 7.0, still looks at ` is`, and how probable ` is` remains as the
-# next token. **Which head matters most for the prediction?**
+# to zero. Then we measure how much 7.0 still looks at ` is`, and how probable ` is` remains as the next token. **Which
+# head matters most for the prediction?**
 
 # %%
 after_first, again = words.index(" argument") + 1, words.index(" second") + 1
@@ -255,21 +260,19 @@ worst = sorted(removed, key=lambda head: removed[head][1])[:5]
 print("with all heads: weight {:.2f}, probability {:.2f}".format(*copying_without()))
 for b, h in *worst, (2, 0):
     weight, p = removed[b, h]
-    most = words[weights_of[b][0, h, again].argmax()]
+    most = words[weights_of[b][0, h, again].argmax()]  # where this head looks most
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The explanation holds only in part. Without the left head, 2.0, the weight falls from 0.67 to 0.54, but ` is` does not
-# become less probable, and without 5.3 the weight falls almost as far (0.56). The right head, which looks at the
-# answer, matters only fifth. The two heads that matter most, 3.2 and 7.1, look at ` the`. So attention shows where a
-# head looks, but only removing the head shows whether that matters.
+# It is 3.2, which looks at ` the`, and 7.0 comes only fifth. So the explanation holds only in part: without 2.0, the
+# weight does fall from 0.67 to 0.54, but ` is` does not become less probable. Attention shows where a head looks, but
+# only removing the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
 #
-# The loss of one token is minus the logarithm of the probability that the model gave it: one half costs 0.69 *nats*,
-# one in a thousand 6.9. The loss of a text is the mean over its $T$ predicted tokens, and
-# [perplexity](glossary.md#perplexity) is its exponential:
+# The loss of one token is minus the logarithm of the probability that the model gave it, in *nats*. The loss of a text
+# is the mean over its $T$ predicted tokens, and [perplexity](glossary.md#perplexity) is its exponential:
 #
 # $$L = -\frac{1}{T}\sum_{t=1}^{T} \ln p(\text{token}_t \mid \text{tokens before}), \qquad \mathrm{perplexity} = e^{L}$$
 #
@@ -292,22 +295,21 @@ torch.testing.assert_close(loss, model(ids, labels=ids).loss)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Part B: a training step
 #
-# Training repeats one step: compute the loss of a batch, and change each parameter a little to lower it.
-#
 # ### Loss and gradient
 #
 # [`tl.pack`](glossary.md#packing) writes the documents about Rust one after another, with `[end]` before each, and cuts
-# this text into pieces of 64 tokens. Four pieces, drawn with a [seed](glossary.md#seed), are a batch. The
-# [gradient](glossary.md#gradient) of its loss says for each parameter how fast the loss rises when this parameter
-# rises. [Backpropagation](glossary.md#backpropagation) computes all of it in one pass, from the loss down to the
-# embedding.
+# this text into pieces of 64 tokens. Four pieces, drawn with a [seed](glossary.md#seed), are a batch.
+#
+# The [gradient](glossary.md#gradient) of a batch's loss says for each parameter how fast the loss rises when this
+# parameter rises. [Backpropagation](glossary.md#backpropagation) computes all of it in one pass, from the loss down to
+# the embedding.
 
 # %%
 rust = tl.load_corpus("rust")
 pieces = tl.pack(rust.train, tokenizer, 64)
 order = torch.randperm(len(pieces), generator=torch.Generator().manual_seed(0))
 batches = pieces[order].split(4)[:40]
-held_out = tl.pack(rust.validation, tokenizer, 64)[:32]
+held_out = tl.pack(rust.validation, tokenizer, 64)[:32]  # from other documents
 loss = mean_loss(forward(model, batches[0])[0], batches[0])
 gradients = torch.autograd.grad(loss, list(model.parameters()))
 print(f"loss {loss:.2f}, {sum(g.numel() for g in gradients):,} numbers in the gradient")
@@ -354,11 +356,11 @@ adamw_(rare, g[:1], torch.zeros(1), torch.zeros(1), t=10_000, rate=0.001)
 print(f"first gradient in step 10,000: {rare.item() / 0.001:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is
-# roughly a distance: a parameter moves by about one learning rate a step if the batches agree, and by less if they
-# contradict one another.
+# Both move equally far, by one learning rate. In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$
+# is $+1$ or $-1$. So the learning rate is roughly a distance: a parameter moves by about one learning rate a step if
+# the batches agree, and by less if they contradict one another.
 #
-# But the rate is no upper limit. After thousands of steps without a gradient, $m$ becomes a tenth of the new one, and
+# But the rate is no upper limit. If the first gradient comes after thousands of steps, $m$ becomes a tenth of it, and
 # $v$ a thousandth of its square. As $\sqrt{0.001}$ is about a thirtieth, the parameter moves by about three learning
 # rates.
 
@@ -371,18 +373,18 @@ print(f"first gradient in step 10,000: {rare.item() / 0.001:.2f}")
 by_hand = copy.deepcopy(model)
 parameters = list(by_hand.parameters())
 m, v = ([torch.zeros_like(w) for w in parameters] for _ in range(2))
-mine = []
+my_losses = []
 for step, batch in enumerate(batches[:10], start=1):
     loss = mean_loss(forward(by_hand, batch)[0], batch)
     gradients = torch.autograd.grad(loss, parameters)
     with torch.no_grad():
         for w, g, first, second in zip(parameters, gradients, m, v, strict=True):
             adamw_(w, g, first, second, step, rate=1e-3)
-    mine.append(loss.item())
-print([round(loss, 2) for loss in mine])
+    my_losses.append(loss.item())
+print([round(loss, 2) for loss in my_losses])
 with torch.no_grad():
-    for name, which in {"before": model, "after": by_hand}.items():
-        loss = mean_loss(forward(which, held_out)[0], held_out)
+    for name, tested in {"before": model, "after": by_hand}.items():
+        loss = mean_loss(forward(tested, held_out)[0], held_out)
         print(f"perplexity of unseen text {name}: {loss.exp():.0f}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -398,25 +400,25 @@ with torch.no_grad():
 # %%
 trained = copy.deepcopy(model)
 optimizer = torch.optim.AdamW(trained.parameters(), lr=1e-3, weight_decay=0.01)
-library = []
+library_losses = []
 for batch in batches:
     loss = trained(input_ids=batch, labels=batch).loss
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    library.append(loss.item())
+    library_losses.append(loss.item())
 prompt = tokenizer("<|endoftext|>In Rust, a `String`", return_tensors="pt")
-for name, which in {"before": model, "after": trained}.items():
+for name, tested in {"before": model, "after": trained}.items():
     with torch.no_grad():
-        loss = which(input_ids=held_out, labels=held_out).loss
-    told = which.generate(**prompt, max_new_tokens=16, do_sample=False)
-    print(f"{name}: perplexity {loss.exp():.0f}, {tokenizer.decode(told[0, 1:])}")
-same = all(abs(a / b - 1) < 1e-3 for a, b in zip(mine, library, strict=False))
+        loss = tested(input_ids=held_out, labels=held_out).loss
+    written = tested.generate(**prompt, max_new_tokens=16, do_sample=False)
+    print(f"{name}: perplexity {loss.exp():.0f}, {tokenizer.decode(written[0, 1:])}")
+same = torch.allclose(torch.tensor(my_losses), torch.tensor(library_losses[:10]), 1e-3)
 course.claim("My model and my AdamW give the library's ten losses, to 1e-3", same)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On 32 unseen pieces, perplexity falls from 174 to 71. The sentence shows it, too: before, it described Python's
-# objects, and now it writes generic types of Rust. But it says nothing true about them yet.
+# The first ten losses are the same, and on the unseen pieces the perplexity falls further, from 106 to 71. The
+# sentence, too, has moved from Python's objects to Rust's generic types, but it says nothing true about them yet.
 #
 # ## Key ideas
 #
