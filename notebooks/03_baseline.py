@@ -33,7 +33,7 @@ import course
 import tlkit as tl
 
 tl.setup()
-rust = tl.load_corpus("rust")
+rust = tl.load_corpus("rust")  # passages about Rust: .train, .validation and .test
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 model, report = AutoModelForCausalLM.from_pretrained(
     tl.BUNDLED, dtype=torch.float32, output_loading_info=True
@@ -43,14 +43,13 @@ model, report = AutoModelForCausalLM.from_pretrained(
 # ## One passage
 #
 # To score a model, we let it read a text and look up the probability $p$ that it gave to each token that really came
-# next. The *loss* of a token is $-\ln p$, in [nats](glossary.md#nat): 0.7 if $p$ was one half, 9.2 if it was 0.0001.
-# Perplexity is the exponential of the mean loss, as in lesson 2. The end-of-text token in front is not scored: it only
-# gives the first token something to follow.
+# next. As in lesson 2, the *loss* of this token is $-\ln p$ [nats](glossary.md#nat), and perplexity is the exponential
+# of the mean loss.
 
 
 # %%
 def tokens_of(text):
-    """The token that opens a text, then those of the text."""
+    """The tokens of a text, after one that gives the first something to follow."""
     start = tokenizer.bos_token or tokenizer.eos_token  # for Qwen take <|endoftext|>
     return tokenizer.encode(start + text, add_special_tokens=False)
 
@@ -64,6 +63,9 @@ losses = cross_entropy(logits, targets, reduction="none")  # (170,), in nats
 mean = losses.mean()
 print(f"{len(losses)} tokens, {mean:.2f} nats each, perplexity {mean.exp():.1f}")
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# On average the model is as unsure as if it chose among 85 equally likely tokens. Which tokens cost so much?
+
 # %% tags=["check-losses"]
 pieces = [tokenizer.decode([token]).replace(" ", "␣") for token in targets[:32]]
 figure, axes = plt.subplots(figsize=(8, 3.4), layout="constrained")
@@ -75,16 +77,15 @@ axes.set(ylabel="loss (nats)", title="9 of 32 tokens (orange) make half of the l
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Commas, `the` and `and` cost little, because grammar makes them likely. Seven of the nine orange bars begin a content
-# word. For example, nothing that this model has read suggests that `new` follows `Box::`.
+# Commas, `the` and `and` cost little, because grammar makes them likely. Most orange bars begin a content word: nothing
+# that this model has read suggests that `new` follows `Box::`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many documents, in windows
 #
-# One passage says little, so we score forty. The model reads at most 256 tokens at once, and a passage has fewer. So
-# they are joined into one stream, an end-of-text token in front of each, and read in *windows* of 256 tokens, one after
-# another. Every token except the very first is scored once, including the end-of-text tokens between passages. `owner`
-# says which document a token belongs to.
+# One passage says little, so we score forty. We join them into one stream, an end-of-text token in front of each,
+# because a passage is shorter than the 256 tokens that the model reads at once. Then we cut the stream into *windows*
+# of 256 tokens. Every token except the very first is scored once. `owner` says which document a token belongs to.
 
 
 # %%
@@ -134,10 +135,10 @@ def pooled(nats, tokens, axis):  # `perplexity` of many draws at once
     return np.exp(nats.sum(axis) / tokens.sum(axis))
 
 
-def draws(scored, size):
+def draws(documents, size):
     """Perplexity of 10,000 draws of `size` documents, one in each row."""
-    rows = np.random.default_rng(0).integers(len(scored), size=(10_000, size))
-    return pooled(scored.nats.values[rows], scored.tokens.values[rows], axis=1)
+    rows = np.random.default_rng(0).integers(len(documents), size=(10_000, size))
+    return pooled(documents.nats.values[rows], documents.tokens.values[rows], axis=1)
 
 
 documents = baseline.groupby("document").sum()  # nats and tokens of each
@@ -146,8 +147,8 @@ low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this. `"percentile"` asks for the middle 95%, and `paired=True` keeps a
-# document's nats and tokens together. **Would an interval over single tokens be wider or narrower?**
+# At work, `scipy.stats.bootstrap` does this. `paired=True` keeps a document's nats and tokens together. **Would an
+# interval over single tokens be wider or narrower?**
 
 # %%
 for unit, df in ("documents", documents), ("single tokens", baseline):
@@ -157,8 +158,8 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
     print("{}: {:.0f} to {:.0f}".format(unit, *drawn.confidence_interval))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over tokens, the interval is more than a third narrower, but wrong. If a passage is about an unfamiliar part of Rust,
-# most of its tokens are hard. They are not independent, so draw whole documents.
+# It is more than a third narrower, but wrong, because drawing single tokens treats them as independent. They are not:
+# if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
 #
 # **How wide is the interval for ten passages, or for one?**
 
@@ -173,8 +174,9 @@ axes.set_title("The same model: a test of one passage can say 70 or 300")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The score of forty moves much less than that of one, because easy and hard documents balance each other. The error of
-# a mean shrinks with the square root of the number, so half the width needs about four times as many documents.
+# For ten passages it is about twice as wide as for forty, and for one it reaches from 70 to 300. Easy and hard
+# documents balance each other, and the error of a mean shrinks with the square root of their number: half the width
+# needs about four times as many documents.
 #
 # The interval is about *other* passages. Two models on the same passages, such as before and after training, are
 # compared passage by passage, as in [lesson 4](04_full_fine_tuning.ipynb).
@@ -186,7 +188,7 @@ plt.show()
 #
 # 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
 # 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.
-# 3. **Random weights**: the same network, untrained. This is the [control](glossary.md#control) for pretraining.
+# 3. **Random weights**: the same network, untrained, as a [control](glossary.md#control) for pretraining.
 #
 # **Token frequencies will score between 133 and 4,096. Guess where.**
 
@@ -210,9 +212,9 @@ ruler = {
 pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Frequencies already gain so much because a few hundred words and punctuation marks make up most of a text. The
-# pretrained model beats them clearly, although it has never read about Rust: it knows English grammar and the style of
-# technical prose. On text of the kind that it was trained on, about Python, the same model scores 39.
+# Frequencies already reach 667, because a few hundred words and punctuation marks make up most of a text. The
+# pretrained model beats them, although it has never read about Rust: it knows English grammar and the style of
+# technical prose. On the kind of text that it was trained on, about Python, the same model scores 39.
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
@@ -222,8 +224,9 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a score hides
 #
-# Now we plant a fault: we leave one of the eight blocks out of the model's file, each in turn. transformers initializes
-# its tensors afresh, the matrices with small random numbers, and goes on, as in [lesson 1](01_first_fine_tuning.ipynb).
+# What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
+# transformers initializes its tensors afresh, the matrices with small random numbers, and goes on, as in [lesson
+# 1](01_first_fine_tuning.ipynb).
 #
 # **Which of the eight blocks could be missing without anybody noticing?**
 
@@ -245,21 +248,25 @@ for number, (broken, _) in enumerate(incomplete):
     print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without one of blocks 1 to 7 the model still beats token frequencies, so unless you know the intact score, 133,
-# nothing looks wrong. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
-# and small random weights add almost nothing. **Why is block 0 different?**
+# Any of blocks 1 to 7: without it the model still beats token frequencies, so nothing looks wrong unless you know the
+# intact score, 133. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
+# and small random weights add almost nothing.
+#
+# **Then why is block 0 different?** We measure the mean length of the stream's vectors after the embedding and after
+# the first blocks.
 
 # %%
 with torch.no_grad():
     states = model(ids, output_hidden_states=True).hidden_states
 norms = [state[0].norm(dim=-1).mean() for state in states[:4]]
-print("row length, embedding and blocks 0 to 2:", *(f"{norm:.1f}" for norm in norms))
+print("length after embedding, blocks 0 to 2:", *(f"{norm:.1f}" for norm in norms))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Block 0 makes the rows almost fifty times as long, so it writes nearly everything that the later blocks read. Without
-# it they get the bare embedding, which they have never seen in training.
+# Block 0 makes them almost fifty times as long, so it writes nearly everything that the later blocks read. Without it
+# they get the bare embedding, which they have never seen in training.
 #
-# So read the loading report as well. The check below uses both; its limit is the score of token frequencies.
+# As a score can hide a missing block, read the loading report as well. `doubts` checks both, and takes the score of
+# token frequencies as its limit.
 
 
 # %%
@@ -280,7 +287,7 @@ for number in (0, 2):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits, and what leaks between them
 #
-# The Rust text comes in three [splits](glossary.md#split). [Lesson 11](11_your_data.ipynb) splits a text of your own.
+# The Rust text comes in three [splits](glossary.md#split).
 #
 # | split (passages) | what it is for | how often we look at its score |
 # | --- | --- | --- |
@@ -288,8 +295,8 @@ for number in (0, 2):
 # | validation (65) | chooses settings such as the learning rate | as often as we like |
 # | test (63) | says how good the final choice is | once |
 #
-# Training and test alone would not be enough. If you try twenty learning rates and keep the one with the best
-# validation score, part of its lead is luck. Only text that had no part in the choice gives an honest score.
+# Why is the validation score not enough? If you try twenty learning rates and keep the one with the best validation
+# score, part of its lead is luck. Only text that had no part in the choice gives an honest score.
 #
 # If a test passage is also in the training text, its score shows what the model has memorised. This is called
 # [leakage](glossary.md#leakage). A copy with one word changed still gives away all the others. So we search for runs of
@@ -309,10 +316,10 @@ def leaked(held_out, others):
     return [text for text in held_out if runs(text, 12) & seen]
 
 
-almost = passage.replace("Box::new(value)", "Box::new(v)")  # a copy with one change
+edited = passage.replace("Box::new(value)", "Box::new(v)")  # a copy with one change
 print("leaks in validation:", len(leaked(rust.validation, rust.train)))
 print("leaks in test:      ", len(leaked(rust.test, rust.train + rust.validation)))
-course.claim("An altered copy is found", leaked(rust.validation, [almost]) == [passage])
+course.claim("An altered copy is found", leaked(rust.validation, [edited]) == [passage])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **How much does a leak matter?** We train a model on five validation passages, and score it on these five and on ten
@@ -328,28 +335,28 @@ for text in texts[:5] * 4:  # four epochs
     optimizer.zero_grad()
 before = [perplexity(score(model, part)) for part in (texts[:5], texts[5:15])]
 after = [perplexity(score(leaky, part)) for part in (texts[:5], texts[5:15])]
-one = documents.copy()
-one.loc[0, "nats"] = one.tokens[0] * math.log(after[0])  # as if learned by heart
-print(f"one of forty leaked: {perplexity(one):.0f}")
+leak = documents.copy()
+leak.loc[0, "nats"] = leak.tokens[0] * math.log(after[0])  # as if learned by heart
+print(f"one of forty leaked: {perplexity(leak):.0f}")
 pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model knows five texts by heart, and on the ten others it has become worse. If only one of our forty had leaked,
 # and the others had kept their scores, the score would fall from 133 to 116, and we would praise the training for it.
 #
-# No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. (Ours has
-# not.) For a downloaded model, test on text that is newer than the model or was never published.
+# No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. For a
+# downloaded model, test on text that is newer than the model or was never published.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Your own text
 #
-# Now score your own texts. The file needs one text a row, in a column named `text`. To compare models with different
-# tokenizers, turn all nats into bits by dividing by $\ln 2$, and divide by the number of bytes. This gives [bits per
-# byte](glossary.md#bits-per-byte).
+# Now score your own texts. The file needs one text a row, in a column named `text`; here it holds notes about cooking.
+# To compare models with different tokenizers, turn all nats into bits by dividing by $\ln2$, and divide by the number
+# of bytes. This gives [bits per byte](glossary.md#bits-per-byte).
 
 
 # %%
-def summary(scored, texts):
+def summary(scored, texts):  # end-of-text tokens add nats, but no bytes
     by_document = scored.groupby("document").sum()
     low, high = np.quantile(draws(by_document, len(by_document)), [0.025, 0.975])
     bits = scored.nats.sum() / math.log(2) / sum(len(text.encode()) for text in texts)
@@ -362,24 +369,23 @@ print("Rust:   ", summary(baseline, texts))
 print("kitchen:", summary(score(model, mine), mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token, because
-# the tokenizer cuts them into shorter pieces. Both bits per byte are a little too high, because end-of-text tokens add
-# nats but no bytes.
+# The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token
+# ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Perplexity can be compared only on the same text, with the same tokenizer and the same windows. Resample whole
-#   documents to see how far other documents would move it.
-# - A perplexity near or above the size of the vocabulary points to weights that did not load or to a wrong score. If
-#   the model loaded in part, the score may hardly show it, so read the loading report as well.
-# - Training text changes the weights, validation text chooses settings, and test text is scored once. Before you
-#   train, search every split for passages of the others.
+# - Compare perplexities only on the same text, with the same tokenizer and windows. Resample whole documents to see how
+#   far other documents would move them.
+# - A perplexity near or above the size of the vocabulary points to a fault. If only a part of the weights is missing,
+#   the score may hardly show it, so read the loading report as well.
+# - Training text changes the weights, validation text chooses settings, and test text is scored once. Before you train,
+#   search every split for passages of the others.
 #
 # ## Further reading
 #
 # - Hugging Face, [Perplexity of fixed-length models](https://huggingface.co/docs/transformers/perplexity).
-# - Efron and Tibshirani 1993, *An Introduction to the Bootstrap*, chapters 1 to 6.
+# - Efron and Tibshirani 1993, *An Introduction to the Bootstrap*.
 # - Lee et al. 2022, [Deduplicating training data makes language models better](https://arxiv.org/abs/2107.06499).
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -13,7 +13,7 @@ assert 60 < ends[0] < 80 and 280 < ends[1] < 350
 width = {size: np.ptp(np.quantile(np.log(scores), [0.025, 0.975])) for size, scores in spread.items()}
 assert 1.7 < width[10] / width[40] < 2.4
 
-# In the order that the page prints.
+# In the order of the page.
 assert list(ruler.values()) == sorted(ruler.values())
 assert 37 < ruler["pretrained, Python"] < 40 and 4 * ruler["pretrained"] < ruler["token frequencies"]
 assert len(counts) == 4096 < ruler["random weights"] < 1.1 * 4096
@@ -28,7 +28,7 @@ assert abs(theirs / ours - 1.33) < 0.02 and abs(math.log(perplexity(score(model,
 assert 254_801 > 151_936 == tl.architecture("qwen2-0.5b").vocab_size
 
 assert leaked(rust.validation, rust.train) == [] == leaked(rust.test, rust.train + rust.validation)
-assert after[0] < before[0] / 20 and after[1] > before[1] and 115 < perplexity(one) < 119
+assert after[0] < before[0] / 20 and after[1] > before[1] and 115 < perplexity(leak) < 119
 
 # after: check-losses
 assert 84.5 < mean.exp() < 85.5 and len(losses) == 170
