@@ -113,7 +113,7 @@ print(scores.masked_fill(~may_look, -torch.inf).softmax(-1).numpy().round(2))
 # two, and the average stays the same. [*Rotary embedding*](glossary.md#rotary-embedding) changes this: it rotates pairs
 # of coordinates of queries and keys by an angle proportional to the position, each pair at its own speed.
 #
-# **Does a query then fit a key at positions 5 and 3 as well as at 15 and 13?**
+# **Does a query at 5 then fit a key at 3 exactly as a query at 15 fits a key at 13?**
 
 
 # %%
@@ -231,13 +231,14 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the right head, 7.0, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next
-# here, too. Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know
-# which token stands before it, so some lower head has to write this into the vector of ` is`. The left head, 2.0, is a
-# candidate: there ` is` gives ` argument` 98% of its weight.
+# here, too. Even ` second` looks at ` argument`, which followed the similar ` first`. Such heads are called [*induction
+# heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know which token stands before it, so some lower
+# head has to write this into the vector of ` is`. The left head, 2.0, is a candidate: there ` is` gives ` argument` 98%
+# of its weight.
 #
 # To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it
-# to zero. Then we measure how much 7.0 still looks at ` is`, and how probable ` is` remains as the next token. **Which
-# head matters most for the prediction?**
+# to zero. Then we measure, at the second ` argument`, how much 7.0 still looks at ` is`, and how probable ` is` remains
+# as the next token; "looks at" is where the removed head looked. **Which head matters most for the prediction?**
 
 # %%
 after_first, again = words.index(" argument") + 1, words.index(" second") + 1
@@ -264,9 +265,10 @@ for b, h in *worst, (2, 0):
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 3.2, which looks at ` the`, and 7.0 comes only fifth. So the explanation holds only in part: without 2.0, the
-# weight does fall from 0.67 to 0.54, but ` is` does not become less probable. Attention shows where a head looks, but
-# only removing the head shows whether that matters.
+# It is 3.2, which looks at ` the`, and 7.0 comes only fifth (its weight stays, as only its output is cut). So the
+# explanation holds only in part: without 2.0, the weight falls from 0.67 to 0.54, hardly further than without another
+# head, 5.3 (0.56), and ` is` does not become less probable. Attention shows where a head looks, but only removing the
+# head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
@@ -356,9 +358,9 @@ adamw_(rare, g[:1], torch.zeros(1), torch.zeros(1), t=10_000, rate=0.001)
 print(f"first gradient in step 10,000: {rare.item() / 0.001:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both move equally far, by one learning rate. In step 1 the corrected moments are $g$ and $g^2$, and $g / \sqrt{g^2}$
-# is $+1$ or $-1$. So the learning rate is roughly a distance: a parameter moves by about one learning rate a step if
-# the batches agree, and by less if they contradict one another.
+# All three move equally far, by one learning rate. In step 1 the corrected moments are $g$ and $g^2$, and $g /
+# \sqrt{g^2}$ is $+1$ or $-1$. So the learning rate is roughly a distance: a parameter moves by about one learning rate
+# a step if the batches agree, and by less if they contradict one another.
 #
 # But the rate is no upper limit. If the first gradient comes after thousands of steps, $m$ becomes a tenth of it, and
 # $v$ a thousandth of its square. As $\sqrt{0.001}$ is about a thirtieth, the parameter moves by about three learning

@@ -50,7 +50,7 @@ model, report = AutoModelForCausalLM.from_pretrained(
 # %%
 def tokens_of(text):
     """The tokens of a text, after one that gives the first something to follow."""
-    start = tokenizer.bos_token or tokenizer.eos_token  # for Qwen take <|endoftext|>
+    start = tokenizer.bos_token or tokenizer.eos_token  # Qwen's: <|endoftext|>
     return tokenizer.encode(start + text, add_special_tokens=False)
 
 
@@ -147,8 +147,8 @@ low, high = np.quantile(spread[40], [0.025, 0.975])
 print(f"perplexity {perplexity(baseline):.0f}, 95% interval {low:.0f} to {high:.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At work, `scipy.stats.bootstrap` does this. `paired=True` keeps a document's nats and tokens together. **Would an
-# interval over single tokens be wider or narrower?**
+# At work, `scipy.stats.bootstrap` does this. `"percentile"` takes the middle 95%, and `paired=True` keeps a document's
+# nats and tokens together. **Would an interval over single tokens be wider or narrower?**
 
 # %%
 for unit, df in ("documents", documents), ("single tokens", baseline):
@@ -158,8 +158,8 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
     print("{}: {:.0f} to {:.0f}".format(unit, *drawn.confidence_interval))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is more than a third narrower, but wrong, because drawing single tokens treats them as independent. They are not:
-# if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
+# Over tokens it is more than a third narrower, but wrong, because drawing single tokens treats them as independent.
+# They are not: if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
 #
 # **How wide is the interval for ten passages, or for one?**
 
@@ -212,7 +212,7 @@ ruler = {
 pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Frequencies already reach 667, because a few hundred words and punctuation marks make up most of a text. The
+# Frequencies already reach 667, because the 300 commonest tokens make up two thirds of the training text. The
 # pretrained model beats them, although it has never read about Rust: it knows English grammar and the style of
 # technical prose. On the kind of text that it was trained on, about Python, the same model scores 39.
 #
@@ -341,8 +341,9 @@ print(f"one of forty leaked: {perplexity(leak):.0f}")
 pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The model knows five texts by heart, and on the ten others it has become worse. If only one of our forty had leaked,
-# and the others had kept their scores, the score would fall from 133 to 116, and we would praise the training for it.
+# The model knows five texts by heart, and on the ten others it has become worse. If only the longest of our forty had
+# leaked, and the others had kept their scores, the score would fall from 133 to 116, and we would praise the training
+# for it.
 #
 # No split prevents another kind of leak: the *base model* may have read your test text in its pretraining. For a
 # downloaded model, test on text that is newer than the model or was never published.
@@ -356,7 +357,7 @@ pd.DataFrame({"before": before, "after": after}, ["the five", "others"]).round(1
 
 
 # %%
-def summary(scored, texts):  # end-of-text tokens add nats, but no bytes
+def summary(scored, texts):
     by_document = scored.groupby("document").sum()
     low, high = np.quantile(draws(by_document, len(by_document)), [0.025, 0.975])
     bits = scored.nats.sum() / math.log(2) / sum(len(text.encode()) for text in texts)
@@ -370,7 +371,8 @@ print("kitchen:", summary(score(model, mine), mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token
-# ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces.
+# ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces. Both bits per byte are a little too high,
+# as end-of-text tokens add nats, but no bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
