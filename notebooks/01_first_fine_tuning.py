@@ -167,7 +167,7 @@ for token, label in zip(batch["input_ids"][1], batch["labels"][1], strict=True):
 #
 # The model is a stack: the [embedding](glossary.md#embedding) turns tokens into rows of numbers, eight equal *blocks*
 # process them, and the [head](glossary.md#head) scores every token of the vocabulary. All these parameters stay
-# *frozen*, which means unchanged. Beside each *linear layer* of the blocks, which multiplies by a matrix,
+# *frozen*, or unchanged. Beside each *linear layer* of the blocks, which multiplies by a matrix,
 # [LoRA](glossary.md#lora) adds two small matrices and trains only these, the *adapter*. Here peft adds it, and in
 # [lesson 5](05_lora.ipynb) you build it yourself. `r` sets how many parameters the adapter has, and `lora_alpha` scales
 # what it adds.
@@ -205,9 +205,9 @@ adapted, losses = adapt(model, training)
 adapted.print_trainable_parameters()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the picture, the number under each part counts its trained parameters; the head shares the embedding's matrix. The
-# arrow is [backpropagation](glossary.md#backpropagation): `backward` goes from the loss through the frozen parts to the
-# first adapter.
+# In the picture, the number under each part counts its trained parameters. The arrow is
+# [backpropagation](glossary.md#backpropagation): `backward` goes from the loss through the frozen parts to the first
+# adapter.
 
 # %%
 course.network_strip(tl.describe(adapted, "LoRA"))  # `norm` rescales the head's input
@@ -234,8 +234,7 @@ for question, desk in zip(mine, named, strict=True):
     print(f"yours: {desk:6} | {question}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In our run it gets 69 right, after none before. Of the seven Python questions with code but without the word, it sends
-# three to Rust.
+# It gets 69 right, after none before.
 #
 # Write your own questions into `mine` and run the cell again. Try some that do not resemble your examples: the one
 # about the borrow checker belongs to Rust, but went to `other`.
@@ -306,9 +305,9 @@ course.claim("Loaded again, it answers your questions as before", reloaded == na
 # finds in the file by their names, and fills the rest with random numbers. So even if no name fits, the model has the
 # right shape and number of parameters.
 #
-# `torch.compile`, which makes a model faster, puts `_orig_mod.` in front of each name. If you save the compiled model's
-# `state_dict()`, these names end up in the file. We write such a file. **What will `from_pretrained` do with it: stop
-# with an error, or return a model?**
+# `torch.compile` puts `_orig_mod.` in front of each name. If you save the compiled model's `state_dict()`, these names
+# end up in the file. We write such a file. **What will `from_pretrained` do with it: stop with an error, or return a
+# model?**
 
 
 # %%

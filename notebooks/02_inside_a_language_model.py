@@ -231,14 +231,13 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the right head, 7.0, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next
-# here, too. Even ` second` looks at ` argument`, which followed the similar ` first`. Such heads are called [*induction
-# heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know which token stands before it, so some lower
-# head has to write this into the vector of ` is`. The left head, 2.0, is a candidate: there ` is` gives ` argument` 98%
-# of its weight.
+# here, too. Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know
+# which token stands before it, so some lower head has to write this into the vector of ` is`. The left head, 2.0, is a
+# candidate: there ` is` gives ` argument` 98% of its weight.
 #
 # To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it
 # to zero. Then we measure, at the second ` argument`, how much 7.0 still looks at ` is`, and how probable ` is` remains
-# as the next token; "looks at" is where the removed head looked. **Which head matters most for the prediction?**
+# as the next token. **Which head matters most for the prediction?**
 
 # %%
 after_first, again = words.index(" argument") + 1, words.index(" second") + 1
@@ -265,10 +264,9 @@ for b, h in *worst, (2, 0):
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 3.2, which looks at ` the`, and 7.0 comes only fifth (its weight stays, as only its output is cut). So the
-# explanation holds only in part: without 2.0, the weight falls from 0.67 to 0.54, hardly further than without another
-# head, 5.3 (0.56), and ` is` does not become less probable. Attention shows where a head looks, but only removing the
-# head shows whether that matters.
+# It is 3.2, which looks at ` the`, and 7.0 comes only fifth. So the explanation holds only in part: without 2.0, the
+# weight falls from 0.67 to 0.54, hardly further than without another head, 5.3 (0.56), and ` is` does not become less
+# probable. Attention shows where a head looks, but only removing the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss

@@ -158,8 +158,8 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
     print("{}: {:.0f} to {:.0f}".format(unit, *drawn.confidence_interval))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Over tokens it is more than a third narrower, but wrong, because drawing single tokens treats them as independent.
-# They are not: if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
+# It is more than a third narrower, but wrong, because drawing single tokens treats them as independent. They are not:
+# if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
 #
 # **How wide is the interval for ten passages, or for one?**
 
@@ -212,9 +212,9 @@ ruler = {
 pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Frequencies already reach 667, because the 300 commonest tokens make up two thirds of the training text. The
-# pretrained model beats them, although it has never read about Rust: it knows English grammar and the style of
-# technical prose. On the kind of text that it was trained on, about Python, the same model scores 39.
+# Frequencies already reach 667, because 300 tokens make up two thirds of the training text. The pretrained model beats
+# them, although it has never read about Rust: it knows English grammar and the style of technical prose. On the kind of
+# text that it was trained on, about Python, the same model scores 39.
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
@@ -371,7 +371,7 @@ print("kitchen:", summary(score(model, mine), mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token
-# ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces. Both bits per byte are a little too high,
+# ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces. Both bits per byte are slightly too high,
 # as end-of-text tokens add nats, but no bytes.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

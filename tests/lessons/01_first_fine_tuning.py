@@ -11,10 +11,7 @@ assert table.loc[0].tolist() == [66, 72] and abs(right.sum() - 69) <= 2 and set(
 assert table.mean().tolist() == [65.6, 69.6]  # scikit-learn alone, so the same everywhere
 recorded = [69, 67, 69, 62, 62, 64, 61, 65, 66, 62]  # of the model, on one core; one of them is run again below
 assert round(sum(recorded) / 10) == 65 and (min(recorded), max(recorded)) == (61, 69) and len(table) == 10
-sent = now[~right & held_out.desk.eq("Python")]  # in our run three, all with code and without the word
-assert sent.eq("Rust").sum() in (2, 3, 4) and not held_out.question[sent.index].str.contains("Python").any()
-assert held_out.question[sent.index].str.contains("`").all() and named == ["Python", "other", "other"]
-assert sum("`" in q and "Python" not in q for q in held_out.question[held_out.desk == "Python"]) == 7
+assert named == ["Python", "other", "other"]
 
 # How answers are made: they end the rows, and are what is counted.
 assert [len(tokenizer(f" {name}")["input_ids"]) for name in ("Python", "Rust")] == [1, 2]
