@@ -1,5 +1,5 @@
 assert (len(data), len(train), len(test), len(names)) == (631, 431, 200, 9)
-assert tally[-1].C == 100 and probe[-1].C == probes["last token"][-1].C == 0.01
+assert counting[-1].C == 100 and probe[-1].C == probes["last token"][-1].C == 0.01
 
 
 def validated(method, x):
@@ -7,7 +7,7 @@ def validated(method, x):
 
 
 parts = {name: hits(validated(probes[name], given[:431]), labels).mean() for name, given in features.items()}
-whole = make_pipeline(TfidfVectorizer(sublinear_tf=True), tally[-1])
+whole = make_pipeline(TfidfVectorizer(sublinear_tf=True), counting[-1])
 for name, p in {"words": validated(whole, train.text), "counting": counted, "combined": combined}.items():
     parts[name] = hits(p, labels).mean()
 wanted = (0.274, 0.39, 0.473, 0.441, 0.448, 0.457, 0.499, 0.548, 0.557)
@@ -35,8 +35,8 @@ assert np.allclose(lead, [2.6, 3.5, 2, 2.7], atol=0.6) and 6 < more.min() < more
 assert np.allclose(curve.probe - curve.counting, [2.4, 0.7, -4.2, -4.6], atol=0.6)
 
 found = [*shares[0.41, "combined"], *shares[0.41, "counting"], sure.mean(), right["combined"][sure].mean()]
-certain = tested["counting"].max(1) >= 0.41
-found += [certain.mean(), right["counting"][certain].mean()]
+clear = tested["counting"].max(1) >= 0.41
+found += [clear.mean(), right["counting"][clear].mean()]
 wanted = (0.599, 0.659, 0.638, 0.655, 0.59, 0.686, 0.68, 0.625)
 assert np.allclose(found, wanted, atol=0.025), found  # five texts of the test
 for p, threshold, decided in (combined, 0.403, 0.633), (counted, 0.403, 0.65):
