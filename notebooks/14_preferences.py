@@ -41,9 +41,9 @@ datasets.disable_progress_bars()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A model with a habit
 #
-# The course comes with questions about Rust and their answers, in three splits that share no topic. We keep those that
-# explain or compare, the shortest first. The first 64 training questions teach the habit: in front of 39 of their
-# answers we write *Great question!*.
+# First we teach a bad habit. The course comes with questions about Rust and their answers, in three splits that share
+# no topic. We keep those that explain or compare, the shortest first. In front of 39 of the first 64 training answers
+# we write *Great question!*.
 
 # %%
 HABIT = "Great question! "
@@ -108,8 +108,8 @@ reference = reference.eval().requires_grad_(False)
 def write(model, questions, limit):
     texts = [as_prompt(question) for question in questions]
     batch = tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
-    more = {"output_logits": True, "return_dict_in_generate": True}
-    out = model.generate(**batch, max_new_tokens=limit, do_sample=False, **more)
+    options = {"output_logits": True, "return_dict_in_generate": True}
+    out = model.generate(**batch, max_new_tokens=limit, do_sample=False, **options)
     written = out.sequences[:, batch.input_ids.shape[1] :]
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
     return pd.Series(texts).str.strip(), out.logits[0].softmax(-1)  # of the first token
@@ -127,7 +127,7 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **All of them do.** The habit's first token has a probability of about a half on average, but for every question it is
-# the most likely token. The rest is nonsense, because the model is tiny, so judge only how its answers begin.
+# the most likely token. The rest is nonsense, because the model is tiny, so judge only how answers begin.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Pairs in which length says nothing
@@ -135,15 +135,19 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 # A pair has a question, a *chosen* and a *rejected* answer. If the rejected one were the chosen one with the habit in
 # front, it would always be longer, and a model could learn to be short instead.
 #
-# So we have each answer twice, whole and cut after its first sentence. In half of the pairs the whole answer wins, in
-# the other half the cut one, and the loser gets the habit. But the habit adds 7 tokens to whole answers, too, so the
-# longest answers are still rejected ones. The cure is to match two questions whose cuts differ by $2 \times 7 = 14$
-# tokens. If cuts remove 30 and 16 tokens, the chosen answer is $30 - 7 = 23$ tokens longer in one pair and $16 + 7 =
-# 23$ shorter in its *twin*.
+# So each answer comes whole and cut after its first sentence. In half of the pairs the whole answer is chosen, in the
+# others the cut one, and the rejected one gets the habit. But the habit makes whole answers longer, too, so the longest
+# answers are still rejected ones. The cure is to match two questions, *twins*, whose cuts differ by twice the habit's 7
+# tokens:
+#
+# cut removes | chosen | rejected | the chosen answer is
+# ---|---|---|---
+# 30 tokens | whole | habit + cut | 30 − 7 = 23 longer
+# 16 tokens | cut | habit + whole | 16 + 7 = 23 shorter
 #
 # **Does length still tell?** A decision tree with one split reads the two lengths of a pair and says whether the longer
 # answer wins. It learns from 24 pairs and judges the others, in 200 draws, which keep twins together and questions
-# apart. Below is a pair, with token counts.
+# apart.
 
 
 # %%
@@ -153,37 +157,37 @@ def size(text):
 
 def make_pairs(rows):
     rows = rows[rows.start.str.count("`") % 2 == 0]  # no cut inside code
-    other = rows.assign(rest=rows.rest + 2 * size(HABIT.strip()))
-    twins = rows.merge(other, on="rest", suffixes=("", "_short"))
-    twins = twins.drop_duplicates("prompt").drop_duplicates("prompt_short")
+    shifted = rows.assign(removed=rows.removed + 2 * size(HABIT.strip()))
+    twins = rows.merge(shifted, on="removed", suffixes=("", "_twin"))
+    twins = twins.drop_duplicates("prompt").drop_duplicates("prompt_twin")
     pairs = []
     for row in twins.itertuples():
         pairs.append((row.prompt, row.completion, HABIT + row.start))
-        pairs.append((row.prompt_short, row.start_short, HABIT + row.completion_short))
+        pairs.append((row.prompt_twin, row.start_twin, HABIT + row.completion_twin))
     return pd.DataFrame(pairs, columns=["prompt", "chosen", "rejected"])
 
 
 def right_by_length(pairs):
-    wins = pairs.chosen.map(size) > pairs.rejected.map(size)  # the longer one
-    both = np.sort(pairs[["chosen", "rejected"]].map(size))  # shorter, then longer
-    two, asked = np.arange(len(pairs)) // 2, pairs.prompt.to_numpy()
-    draws = GroupShuffleSplit(200, train_size=12, random_state=0)  # of whole twins
-    cv = [(a, b[~np.isin(asked[b], asked[a])]) for a, b in draws.split(both, None, two)]
-    right = cross_val_score(DecisionTreeClassifier(max_depth=1), both, wins, cv=cv)
+    longer = pairs.chosen.map(size) > pairs.rejected.map(size)  # does it win?
+    lengths = np.sort(pairs[["chosen", "rejected"]].map(size))  # shorter, then longer
+    twins, asked = np.arange(len(pairs)) // 2, pairs.prompt.to_numpy()
+    draws = GroupShuffleSplit(200, train_size=12, random_state=0).split  # whole twins
+    cv = [(a, b[~np.isin(asked[b], asked[a])]) for a, b in draws(lengths, None, twins)]
+    right = cross_val_score(DecisionTreeClassifier(max_depth=1), lengths, longer, cv=cv)
     return f"{right.mean():.0%} ± {right.std():.0%}"
 
 
 for table in tables.values():
     table["start"] = table.completion.str.split(r"\. ").str[0].str.rstrip(".") + "."
-    table["rest"] = table.completion.map(size) - table.start.map(size)
-rest = tables["train"][64:]
-turn = np.arange(len(rest)) % 2 == 0
-unmatched = rest[["prompt"]].assign(chosen=rest.completion.where(turn, rest.start))
-unmatched["rejected"] = HABIT + rest.start.where(turn, rest.completion)
-matched = make_pairs(rest)
+    table["removed"] = table.completion.map(size) - table.start.map(size)  # tokens
+later = tables["train"][64:]
+even = np.arange(len(later)) % 2 == 0
+unmatched = later[["prompt"]].assign(chosen=later.completion.where(even, later.start))
+unmatched["rejected"] = HABIT + later.start.where(even, later.completion)
+matched = make_pairs(later)
 print(f"unmatched {right_by_length(unmatched)}, matched {right_by_length(matched)}")
 pairs, new_pairs = matched[:24].copy(), make_pairs(tables["validation"])[:12]
-print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
+print(*[f"{k} ({size(t)} tokens): {t}" for k, t in pairs.iloc[0].items()], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **Without matching, length alone finds the better answer in 64% of the other pairs, and with matching in 50%** (±
@@ -199,8 +203,8 @@ print(*[f"[{size(text)}] {text}" for text in pairs.iloc[0]], sep="\n")
 # L = -\log \sigma(\beta\, m).$$
 #
 # $x$ is the question, $y_w$ the chosen answer ("won"), $y_l$ the rejected one ("lost") and $\sigma$ the sigmoid. An
-# answer's log-probability is the sum over its tokens. A batch's loss is the mean over its pairs. At the start $m = 0$
-# and the loss is $\log 2 \approx 0.69$.
+# answer's log-probability is the sum over its tokens, and a batch's loss the mean over its pairs. At the start the two
+# models are equal, so $m = 0$ and the loss is $\log 2 \approx 0.69$.
 #
 # Here is the *margin* $m$ of one validation pair after the run that we shall choose. Its chosen answer is as likely as
 # before, and the rejected one only $e^{-5.2} \approx 1/180$ as likely.
@@ -243,19 +247,22 @@ def dpo_loss(model, pairs, beta=0.1):
 # ## Choose by validation
 #
 # A step takes a pair and its twin, so that their gaps in length cancel. We compare DPO with SFT on the chosen answers,
-# because if that is as good, we need no pairs.
+# because if that is as good, we need no pairs. We read off
 #
-# *margin* is the mean over the run's 16 pairs; the wider it is, the lower is the loss. *chosen* says how much more
-# likely their chosen answers became, and *chosen (new)* and *rejected (new)* the same of 12 validation pairs. These are
-# nats per token after the first, which must change when the habit goes. **Which column exposes a bad run?**
+# - *margin*, the mean of the run's 16 pairs; the wider it is, the lower is the loss;
+# - *chosen*, by how much their chosen answers became more likely;
+# - *chosen (new)* and *rejected (new)*, the same for 12 validation pairs.
+#
+# The last three are nats per token after the first, which must change when the habit goes. **Which column exposes a bad
+# run?**
 
 
 # %%
 @torch.no_grad()
 def per_token(model, pairs):  # change after the first token; shape (2,)
-    nats = [log_probabilities(one, pairs, 1).sum(1) for one in (model, reference)]
+    now, then = (log_probabilities(m, pairs, skip=1).sum(1) for m in (model, reference))
     tokens = pairs[["chosen", "rejected"]].map(size).sum()  # one less, and the end
-    return (nats[0] - nats[1]) / torch.tensor(tokens.values)
+    return (now - then) / torch.tensor(tokens.values)
 
 
 def measure(loss_of, rate, seed):
@@ -280,40 +287,38 @@ runs = pd.DataFrame(rows, COLUMNS).T
 runs.round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **DPO removes the habit at the middle rate**: none of 30 answers begins with it. At the lowest rate some still do. SFT
-# removes it, too.
+# ***chosen (new)* does.** By its margin, the highest rate is the best run of DPO, and its own chosen answers gained
+# most. But on new pairs *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity
+# rose by 11%. The middle rate removes the habit at no such cost: none of 30 answers begins with it. SFT does so, too.
 #
-# **By its margin, the highest rate is the best run of DPO**, and its own chosen answers gained most. But on new pairs
-# *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity rose by 11%.
-#
-# **Is this luck, and is it DPO?** Each seed draws another 16 of the 24 pairs. Here is a record of three seeds
-# (`data/build/record_preference_seeds.py`), with a higher rate for SFT and the sum of both losses. Small dots are
+# **Is it luck, or DPO's fault?** Here is a record of three seeds, each with another 16 of the 24 pairs
+# (`data/build/record_preference_seeds.py`), with a higher rate for SFT and with the sum of both losses. Small dots are
 # seeds, large ones their means.
 
 # %%
 by_seed = pd.read_csv(tl.DATA / "answers" / "preference_seeds.csv", index_col=[0, 1, 2])
-sides = {"SFT": "left top", "DPO": "right top", "DPO + SFT": "right bottom"}
+side = {"SFT": 2 * [(8, -5)], "DPO": 2 * [(-66, 0)], "DPO + SFT": [(-60, 22), (-98, 0)]}
 figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
-for n, (method, side) in enumerate(sides.items()):
+for n, (method, offsets) in enumerate(side.items()):
     seeds = by_seed.loc[method, ["habit first", "chosen (new)"]]
-    mean, (ha, va) = seeds.groupby("rate").mean(), side.split()
+    mean = seeds.groupby("rate").mean()
     axes.semilogx(*seeds.to_numpy().T, ".", color=f"C{n}", alpha=0.5)
     axes.plot(*mean.to_numpy().T, "o-", color=f"C{n}")
-    for rate, (x, y) in mean[-2:].iterrows():
-        axes.text(x, y, f"  {method}, {rate:g}  ", ha=ha, va=va, color=f"C{n}")
+    for (rate, dot), at in zip(mean[-2:].iterrows(), offsets, strict=True):
+        axes.annotate(f"{method} {rate:g}", dot, at, "data", "offset points", c=f"C{n}")
 axes.set(xlabel="habit first (probability)", ylabel="chosen (new), nats/token")
 axes.set_title("Upper left is best: less habit, and no harm to new answers")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The harm is in every seed** of the highest rates, SFT's too. At 0.0012 SFT's *habit first* is 0.6% to 1.4%, and
-# DPO's at 0.0003 is 1.2% to 1.9%, but SFT takes 0.08 to 0.13 nats a token from new answers, and DPO 0 to 0.02. **So for
-# about the same *habit first*, DPO does less harm**, perhaps because what a pair's answers share partly cancels in the
-# margin. With the SFT loss added, most of the harm at 0.001 remains, so a lower rate is the cure.
+# **It is neither**: at the highest rates, SFT's too, every seed harms new answers.
 #
-# If you have good answers, try SFT first: at 0.0006 no answer has the habit either, and new ones lose 0 to 0.03 nats a
-# token. A step of DPO costs twice as much, and nearly three times if it runs the reference, too, like `DPOTrainer`.
-# Take DPO if you can only compare.
+# **But for about the same *habit first*, DPO does less harm.** On average, SFT at 0.0012 leaves 1.0% and takes 0.11
+# nats a token from new answers; DPO at 0.0003 leaves 1.7% and takes 0.01. With the SFT loss added, most of the harm at
+# 0.001 remains, so a lower rate is the cure.
+#
+# If you have good answers, try SFT first: at 0.0006 no answer has the habit either, and new ones lose 0.02 nats a
+# token. A step of DPO costs two to three times as much. Take DPO if you can only compare.
 #
 # **The test, once**, has 40 questions about other topics.
 
@@ -327,9 +332,9 @@ good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO",
 #
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, adds the end token and shuffles, so twins
-# part. The reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the
-# reference is the model without it. We do so, at two rates, the lower of them ten times our good one ([lesson
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token. The reference need
+# not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the reference is the model
+# without it. We do so at two rates, the lower of them ten times our good one, as LoRA needs ([lesson
 # 5](05_lora.ipynb)). We compare TRL's loss with ours *after* training, because at the first step even wrong labels give
 # $\log 2$.
 
@@ -355,13 +360,13 @@ for rate in (3e-3, 1e-2):
     policy = policies[rate] = trainer.model
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
-    theirs, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
-course.claim("Our loss equals that of TRL to 1e-5", abs(theirs - ours).item() < 1e-5)
+    trl, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
+course.claim("Our loss equals that of TRL to 1e-5", abs(trl - ours).item() < 1e-5)
 
 # %% tags=["nbval-ignore-output"]
 table = pd.DataFrame(scores).T.filter(regex="eval_(loss|rewards/(acc|mar|cho))")
-table["per token"] = [per_token(one, new_pairs)[0].item() for one in policies.values()]
-table["habit"] = [read_off(one)[0] for one in policies.values()]
+table["per token"] = [per_token(it, new_pairs)[0].item() for it in policies.values()]
+table["habit"] = [read_off(policy)[0] for policy in policies.values()]
 policies[3e-3].merge_and_unload().save_pretrained("../results/no_habit")
 _ = tokenizer.save_pretrained("../results/no_habit")
 table.round(2)
