@@ -381,21 +381,26 @@ table.round(2)
 # ## What a real model wrote
 #
 # Here is a record of SmolLM2-135M-Instruct (`data/build/record_preferences.py`): SFT on 32 first sentences with the
-# habit, then eight steps of `DPOTrainer` with an adapter on 16 of our pairs, at four rates. The last three columns are
-# changes of new chosen answers: in the first token, in all later ones, and per later token. **How do the test answers
-# read, and is there a good rate?**
+# habit, then 24 steps of `DPOTrainer` with an adapter on 48 pairs, at three rates. The last three columns are changes
+# of new chosen answers: in the first token, in all later ones, and per later token. **Which rate would you keep, and
+# would counting the habit have told you?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
-for answers in real.written.dropna():  # before and after DPO
-    print(*[f"{question}\n  {text}" for question, text in answers.items()], sep="\n")
+print(*real.written[1], sep="\n")  # two test questions, and what each model answers
+for run in real.dropna(subset="written").itertuples():
+    print(f"{run.trained_with[:3]} at {run.rate:g}:", *run.written.values(), sep="\n  ")
 columns = ["habit", "chosen_first_nats", "chosen_later_nats", "chosen_per_token"]
 real[2:].set_index(["split", "rate"])[columns]  # after DPO
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **The habit is gone at 0.001**, but the answers are no better, and the 9.5 nats gained in the first token hide the 2.2
-# lost after it: **the sum is +7.3.** Each higher rate leaves less habit and does more harm, so none is good. At work,
-# start at $\beta = 0.1$ and the rates of [TRL's
+# **Keep 0.0003.** No answer has the habit, and new chosen answers became more likely after their first token, too. At
+# 0.0001 every answer still has it. At 0.001 the count is as good as at 0.0003, but this run has ruined the model: new
+# chosen answers lost 0.46 nats a token, and it writes *to a, and, and, and*. So **counting the habit tells the good run
+# from the weak one, and only the change per token, or reading, tells it from the ruined one.** (This is one seed. What
+# the answers say about Rust is still wrong: the pairs teach only how not to begin.)
+#
+# Your model will need other rates. Start at $\beta = 0.1$ and those of [TRL's
 # example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
 # with an adapter, for 1,000 steps of 16 pairs.
 #

@@ -1,13 +1,13 @@
-"""Record lesson 14 on a real model: a habit taught by examples, and taken away again by DPO on the same 24 pairs.
+"""Record lesson 14 on a real model: a habit taught by examples, and taken away again by DPO on 48 pairs.
 
     python data/build/record_preferences.py FOLDER_OF_MODEL data/answers/preferences.jsonl
 
 Plain transformers, peft and TRL, fp32, on one thread. The model learns the habit from 32 first sentences of answers, in
-two epochs with a LoRA adapter, which is merged. DPO trains another adapter, at four rates. The one kept leaves the
+two epochs with a LoRA adapter, which is merged. DPO trains another adapter, at three rates. The one kept leaves the
 fewest of 30 validation answers with the habit or empty, and of equals it is the lowest. With it and with the highest
 rate the model answers the 40 test questions once, greedily. A line of the output is one model on one split. "chosen_…"
 are changes of the chosen answers of 12 validation pairs, in nats: of their first token, and of all later ones, per
-answer and per token. All of it takes about ten minutes of one thread.
+answer and per token. All of it takes about 15 minutes of one thread.
 """
 
 import copy
@@ -33,7 +33,7 @@ from trl import DPOConfig, DPOTrainer
 DATA = Path(__file__).resolve().parents[1]
 HABIT = "Great question! "
 ADAPTER = {"r": 16, "lora_alpha": 32, "target_modules": "all-linear", "task_type": "CAUSAL_LM"}
-RATES, STEPS, SHOWN, WRITTEN = (3e-4, 5e-4, 7e-4, 1e-3), 8, 2, 40
+RATES, STEPS, SHOWN, WRITTEN = (1e-4, 3e-4, 1e-3), 24, 2, 40
 SFT_RATE = 2e-3
 
 torch.set_num_threads(1)
@@ -140,11 +140,11 @@ def tune(reference, pairs, rate):
     return trainer.model.eval()
 
 
-def measured(policy, table, split, before, new_pairs, **told):
+def measured(policy, table, split, before, new_pairs, **settings):
     limit = len(tokenizer(HABIT.strip()).input_ids) + 2
     started = time.process_time()
     texts = write(policy, list(table.prompt), limit)
-    row = told | {"split": split, "answers": len(texts)}
+    row = settings | {"split": split, "answers": len(texts)}
     row["habit"] = sum(text.startswith(HABIT.strip()) for text in texts)
     row["empty"] = sum(text in ("", HABIT.strip()) for text in texts)
     first, later = (chosen_nats(policy, new_pairs) - before).double()
@@ -172,7 +172,7 @@ def main() -> None:
         tables[split] = table
     examples = tables["train"][:32].copy()
     examples["completion"] = HABIT + examples.start
-    pairs, new_pairs = make_pairs(tables["train"][64:])[:24], make_pairs(tables["validation"])[:12]
+    pairs, new_pairs = make_pairs(tables["train"][64:])[: 2 * STEPS], make_pairs(tables["validation"])[:12]
     gap = [
         len(tokenizer(a).input_ids) - len(tokenizer(b).input_ids)
         for a, b in zip(pairs.chosen, pairs.rejected, strict=True)
@@ -184,23 +184,25 @@ def main() -> None:
     print(untouched, flush=True)
     reference = teach_habit(model, examples)
     before = chosen_nats(reference, new_pairs)
-    told = {
+    settings = {
         "model": Path(folder).parent.name,
         "trained_with": "SFT on 32 first sentences with the habit",
         "rate": SFT_RATE,
     }
-    told |= {"seed": 0}
-    lines = [measured(reference, tables[split], split, before, new_pairs, **told) for split in ("validation", "test")]
+    settings |= {"seed": 0}
+    lines = [
+        measured(reference, tables[split], split, before, new_pairs, **settings) for split in ("validation", "test")
+    ]
     models = {}
-    told["trained_with"] = f"DPO, {STEPS} steps of 2 pairs, LoRA"
+    settings["trained_with"] = f"DPO, {STEPS} steps of 2 pairs, LoRA"
     for rate in RATES:
         models[rate] = tune(reference, pairs, rate)
-        told |= {"rate": rate}
-        lines.append(measured(models[rate], tables["validation"], "validation", before, new_pairs, **told))
+        settings |= {"rate": rate}
+        lines.append(measured(models[rate], tables["validation"], "validation", before, new_pairs, **settings))
     chosen = min(lines[2:], key=lambda line: (line["habit"] + line["empty"], line["rate"]))["rate"]
     for rate in sorted({chosen, max(RATES)}):
-        told |= {"rate": rate}
-        lines.append(measured(models[rate], tables["test"], "test", before, new_pairs, **told))
+        settings |= {"rate": rate}
+        lines.append(measured(models[rate], tables["test"], "test", before, new_pairs, **settings))
     versions = {library.__name__: library.__version__ for library in (torch, transformers, peft, trl)}
     lines[0] |= versions | {"date": datetime.datetime.now(datetime.UTC).date().isoformat()}
     lines[0] |= {"weights_sha256": hashlib.sha256((Path(folder) / "model.safetensors").read_bytes()).hexdigest()}

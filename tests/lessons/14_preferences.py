@@ -50,6 +50,6 @@ assert high["eval_rewards/chosen"] < -0.1 and abs(high["per token"] + 0.08) < 0.
 assert abs(low["per token"]) < 0.02
 # The record of the real model.
 tried, tests = (real[real["split"] == name] for name in ("validation", "test"))
-assert tried.habit.tolist() == [30, 30, 24, 7, 0] and tests.habit.tolist() == [40, 0] and (real["empty"] == 0).all()
-assert (tried.chosen_per_token.diff()[1:] < 0).all() and (tests.rate.iloc[1], len(real)) == (1e-3, 7)
-assert real.filter(like="nats").iloc[-1].tolist() == [9.52, -2.18]
+assert tried.habit.tolist() == [30, 30, 0, 0] and tests.habit.tolist() == [40, 0, 0] and (real["empty"] == 0).all()
+assert tried.chosen_per_token.round(3).tolist() == [0, 0.021, 0.038, -0.456]
+assert tests.rate.round(4).tolist() == [2e-3, 3e-4, 1e-3]
