@@ -146,8 +146,8 @@ print("habit {}, habit first {:.2f}".format(*read_off(reference)))
 # 16 tokens | cut | habit + whole | 16 + 7 = 23 shorter
 #
 # **Does length still tell?** A decision tree with one split reads the two lengths of a pair and says whether the longer
-# answer wins. It learns from 24 pairs and judges the others, in 200 draws, which keep twins together and questions
-# apart.
+# answer wins. It learns from 24 pairs and judges the others, in 200 draws. Twins stay together, and no question is in
+# both parts.
 
 
 # %%
@@ -216,8 +216,8 @@ print(*[f"{k} ({size(t)} tokens): {t}" for k, t in pairs.iloc[0].items()], sep="
 #
 # **What does $\beta$ do?** How hard a pair pulls is the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
 # once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
-# 0.1 is usual. Tools log $\beta \log (\pi / \pi_0)$ as an answer's reward, $\beta m$ as the *reward margin*, and the
-# share of pairs above 0 as the *reward accuracy*.
+# 0.1 is usual, but in a run as short as ours $\beta$ hardly matters. Tools log $\beta \log (\pi / \pi_0)$ as an
+# answer's reward, $\beta m$ as the *reward margin*, and the share of pairs above 0 as the *reward accuracy*.
 
 
 # %%
@@ -291,7 +291,7 @@ runs.round(3)
 # most. But on new pairs *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity
 # rose by 11%. The middle rate removes the habit at no such cost: none of 30 answers begins with it. SFT does so, too.
 #
-# **Is it luck, or DPO's fault?** Here is a record of three seeds, each with another 16 of the 24 pairs
+# **Is the harm luck, or DPO's fault?** Here is a record of three seeds, each with another 16 of the 24 pairs
 # (`data/build/record_preference_seeds.py`), with a higher rate for SFT and with the sum of both losses. Small dots are
 # seeds, large ones their means.
 
@@ -307,15 +307,15 @@ for n, (method, offsets) in enumerate(side.items()):
     for (rate, dot), at in zip(mean[-2:].iterrows(), offsets, strict=True):
         axes.annotate(f"{method} {rate:g}", dot, at, "data", "offset points", c=f"C{n}")
 axes.set(xlabel="habit first (probability)", ylabel="chosen (new), nats/token")
-axes.set_title("Upper left is best: less habit, and no harm to new answers")
+axes.set_title("Upper left is best: for as little habit, DPO does less harm")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **It is neither**: at the highest rates, SFT's too, every seed harms new answers.
 #
 # **But for about the same *habit first*, DPO does less harm.** On average, SFT at 0.0012 leaves 1.0% and takes 0.11
-# nats a token from new answers; DPO at 0.0003 leaves 1.7% and takes 0.01. With the SFT loss added, most of the harm at
-# 0.001 remains, so a lower rate is the cure.
+# nats a token from new answers; DPO at 0.0003 leaves 1.7% and takes 0.01, perhaps because what a pair's answers share
+# partly cancels in the margin. With the SFT loss added, most of the harm at 0.001 remains, so a lower rate is the cure.
 #
 # If you have good answers, try SFT first: at 0.0006 no answer has the habit either, and new ones lose 0.02 nats a
 # token. A step of DPO costs two to three times as much. Take DPO if you can only compare.
@@ -332,11 +332,11 @@ good = {"reference": reference, "SFT": models["SFT", 6e-4], "DPO": models["DPO",
 #
 # ## The way it is done at work: `DPOTrainer`
 #
-# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, and adds the end token. The reference need
-# not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the reference is the model
-# without it. We do so at two rates, the lower of them ten times our good one, as LoRA needs ([lesson
-# 5](05_lora.ipynb)). We compare TRL's loss with ours *after* training, because at the first step even wrong labels give
-# $\log 2$.
+# TRL takes a data set with the columns `prompt`, `chosen` and `rejected`, adds the end token and shuffles, so twins
+# part. The reference need not be a second model in memory: if you train a LoRA [adapter](glossary.md#adapter), the
+# reference is the model without it. We do so at two rates, the lower of them ten times our good one, as LoRA needs
+# ([lesson 5](05_lora.ipynb)). We compare TRL's loss with ours *after* training, because at the first step even wrong
+# labels give $\log 2$.
 
 
 # %%
