@@ -3,9 +3,9 @@
 #
 # *How do the files that people have become batches that a model can learn from?*
 #
-# At work you get an export, a spreadsheet and a colleague's JSON file, and a mistake in any of them is learned without
-# an error message. In this lesson you take four such files all the way to padded batches, plant the usual mistakes, and
-# write the check that catches them.
+# At work you get an export, a spreadsheet and a colleague's JSON file. The model learns their mistakes without an error
+# message. In this lesson you take four such files all the way to padded batches, plant the usual mistakes, and write
+# the check that catches them.
 #
 # **You will be able to**
 #
@@ -41,8 +41,8 @@ datasets.disable_progress_bars()
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Look at the files
 #
-# We want a model that reads a bug report about a Rust package (a *crate*) and answers with four fields in JSON. Four
-# people have collected examples: in a bug tracker's CSV, a chat log, a set of instructions and an export with one JSON
+# We want a model that reads a bug report about a Rust package (a *crate*) and answers with four fields in JSON. The
+# examples come in four files: a bug tracker's CSV, a chat log, a set of instructions, and an export with one JSON
 # object a line. We read the CSV as text (`dtype=str`), because pandas may turn the version 0.20 into the number 0.2.
 
 # %%
@@ -56,12 +56,12 @@ for table in (chat, instructions, export):
 tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The chat log has the format *ShareGPT* (`conversations` of `from` and `value`), and the instructions have that of the
+# The chat log is in *ShareGPT* format (`conversations` of `from` and `value`), and the instructions are in that of the
 # *Alpaca* data set (`instruction`, `input`, `output`). Under different names, every row holds a writer, a report and an
-# answer, so we bring all of them into one table.
+# answer, so we bring all files into one table.
 #
-# The answers differ in spacing too, so we parse each one and write it out again with `json.dumps`. To compare reports,
-# the column `key` holds their words with single spaces between them.
+# Equal answers may differ in their spacing, so we parse each one and write it out again with `json.dumps`. The column
+# `key` holds the words of each report with single spaces between them, for comparison.
 
 # %%
 fields = tracker[["crate", "version", "system", "kind"]]
@@ -86,8 +86,8 @@ rows["key"] = rows.report.str.split().str.join(" ")
 # ## Clean, and count
 #
 # Four kinds of rows have to go: those without an answer, copies, reports with two different answers, and reports that
-# are far too long, because a whole batch is padded to its longest row. `without` drops the rows that a mask names, and
-# notes how many. **Which kind will be the largest?**
+# are far too long, because a whole batch is padded to its longest row. `without` drops the rows that the mask `faulty`
+# marks, and notes how many. **Which kind will be the largest?**
 
 
 # %%
@@ -107,18 +107,18 @@ clean = without(clean, length > 5 * length.median(), "far too long")
 pd.DataFrame(steps, columns=["step", "dropped", "left"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Copies are the largest kind. Without `key` and `json.dumps` we would have found only three of the ten, because a line
-# end of Windows, a double space or another spacing of the JSON hid the others.
+# Copies are the largest kind. Without `key` and `json.dumps` we would have found only three of the ten, because the
+# others differ in a line end of Windows, a double space or the spacing of the JSON.
 #
-# Four reports had two answers, for example *crash* in one file and *slow* in another, so the model would learn to guess
-# between them. At work, have them labelled again.
+# Four reports had two answers, for example *crash* in one file and *slow* in another. Both rows would teach the model
+# to guess. At work, have such reports labelled again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Split by writer, not by row
 #
-# Some people sent a report again with a few more words, so these pairs survived the cleaning. To find them, we cut each
-# report into its *n-grams*, here all groups of four consecutive words. For each pair of reports, `similar` is the
-# number of n-grams that they share, divided by the number in the shorter report.
+# Some people sent a report again with a few more words. The cleaning kept both, because their keys differ. To find such
+# pairs, we cut each report into its *n-grams*, here all groups of four consecutive words. For each pair of reports,
+# `similar` is the number of n-grams that they share, divided by the number in the shorter report.
 
 
 # %%
@@ -132,8 +132,8 @@ similar = np.array([[len(a & b) / min(len(a), len(b)) for b in sets] for a in se
 print(f"{(np.triu(similar, 1) > 0.5).sum()} pairs share over half of their n-grams")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The two reports of such a pair are *near-duplicates*, and both have the same answer. If one is in training and the
-# other in the test, the model could be right from memory. This is [leakage](glossary.md#leakage).
+# The two reports of such a pair are *near-duplicates* with the same answer. If one is in training and the other in the
+# test, the model can be right from memory. This is [leakage](glossary.md#leakage).
 #
 # In scikit-learn, `ShuffleSplit` draws single rows for the test, and `GroupShuffleSplit` whole groups, here writers.
 # `leaking` counts the test rows that have a near-duplicate in training. **How many will leak if we draw 22 of the 88
@@ -149,27 +149,27 @@ by_row = list(ShuffleSplit(200, test_size=22, random_state=0).split(clean))
 of_groups = GroupShuffleSplit(200, test_size=2, random_state=0)
 by_writer = list(of_groups.split(clean, groups=clean.writer))
 for name, draws in {"22 rows": by_row, "two writers": by_writer}.items():
-    print(f"{name}: {np.mean([leaking(*one) for one in draws]):.1f} leak, mean of 200")
+    print(f"{name}: {np.mean([leaking(*d) for d in draws]):.1f} leak, mean of 200")
 
 train_at, test_at = by_writer[0]
 test_at = [at for n, at in enumerate(test_at) if not leaking(test_at[:n], [at])]
-left, held = next(of_groups.split(train_at, groups=clean.writer[train_at]))
-train_at, validation_at = train_at[left], train_at[held]
+kept, held_out = next(of_groups.split(train_at, groups=clean.writer[train_at]))
+train_at, validation_at = train_at[kept], train_at[held_out]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# By writer there are none, because here each person repeats only their own reports. In your data, ask which rows belong
-# together (those of one customer, one document, one day), and keep each such group on one side. Then run these lines on
-# your split. For more than about 10,000 rows use MinHash, which need not compare each with each.
+# Of 22 rows about nine leak, but with two writers none, because here each person repeats only their own reports. In
+# your data, ask which rows belong together (those of one customer, one document, one day), and keep each such group on
+# one side. Then run these lines on your split. Beyond about 10,000 rows, MinHash avoids comparing every pair.
 #
-# We keep the first draw by writer, leave one report of each pair in its test (21 rows become 15), and validate on two
-# other writers. Six of the 15 crates in the test are also in training, so a model could know their names from there. If
-# your users will write about new things, hold out the topic too, as [lesson 12](12_a_real_task.ipynb) does.
+# The last lines keep the first draw by writer, leave one report of each pair in its test (21 rows become 15), and set
+# two other writers aside for validation. If your users will write about new things, hold out the topic too, as [lesson
+# 12](12_a_real_task.ipynb) does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
 #
 # Nearly all libraries take a conversation as a list of *messages*, each with a role and a content. Here the system
-# message is the task, the user's the report, and the assistant's the answer.
+# message holds the task, the user's message the report, and the assistant's message the answer.
 
 # %%
 task = "Give crate, version, system and kind as JSON."
@@ -183,8 +183,8 @@ def messages_of(row):
 clean["messages"] = [messages_of(row) for row in clean.itertuples()]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A model reads one text, though. The [chat template](glossary.md#chat-template), a small program in the language Jinja
-# that is stored with the tokenizer, makes this text. Chat models come with theirs, and **you always use the model's
+# A model reads one text, though. It is written by the [chat template](glossary.md#chat-template), a small program in
+# the language Jinja that is stored with the tokenizer. Chat models come with theirs, and **you always use the model's
 # own**. Our tiny model has none, so we give it *ChatML*, the simple form that Qwen and SmolLM2 use. It needs two new
 # tokens: `<|im_start|>` opens each message, and the [end token](glossary.md#end-token) `<|im_end|>` closes it.
 # Generation stops when the model writes the end token.
@@ -213,18 +213,18 @@ print(as_text(clean.messages[1]))
 #
 # The model should learn to write the answer and to stop, but not to write bug reports. So it gets, beside the tokens, a
 # list of *labels* of the same length. If a token is to be learned, its label is the token itself. Otherwise the label
-# is $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). We do
-# not shift the labels, because the model does that itself.
+# is $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). The
+# labels need not be shifted by one position, because the model does that itself.
 #
-# `encode` tokenises prompt and answer separately, because in use the model reads the prompt alone, and no token may lie
-# across the border. The template has written all special tokens, so the tokenizer adds none.
+# In use the model reads the prompt alone, so no token may lie across the border to the answer. `encode` therefore
+# tokenises the two separately. The template has written all special tokens, so the tokenizer adds none.
 
 
 # %%
 def encode(messages):
     prompt = as_text(messages[:-1], add_generation_prompt=True)
     whole = as_text(messages)
-    answer = whole[len(prompt) :].removesuffix("\n")  # that need not be learned
+    answer = whole[len(prompt) :].removesuffix("\n")  # the end token comes last
     read = tokenizer(prompt, add_special_tokens=False).input_ids
     learned = tokenizer(answer, add_special_tokens=False).input_ids
     return {"input_ids": read + learned, "labels": [-100] * len(read) + learned}
@@ -249,10 +249,10 @@ def collate(examples):
     batch = {"input_ids": [], "attention_mask": [], "labels": []}
     for example in examples:
         tokens, labels = example["input_ids"], example["labels"]
-        room = longest - len(tokens)
-        batch["input_ids"].append(tokens + [tokenizer.pad_token_id] * room)
-        batch["attention_mask"].append([1] * len(tokens) + [0] * room)
-        batch["labels"].append(labels + [-100] * room)
+        missing = longest - len(tokens)
+        batch["input_ids"].append(tokens + [tokenizer.pad_token_id] * missing)
+        batch["attention_mask"].append([1] * len(tokens) + [0] * missing)
+        batch["labels"].append(labels + [-100] * missing)
     return {name: torch.tensor(table) for name, table in batch.items()}
 
 
@@ -261,30 +261,30 @@ batch = collate(few)
 batch_picture(batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Padding costs computing time, so put rows of similar length into one batch: `Trainer` does it with
-# `train_sampling_strategy="group_by_length"`.
+# White positions are padding and cost computing time, so put rows of similar length into one batch: `Trainer` does it
+# with `train_sampling_strategy="group_by_length"`.
 #
-# In transformers this collator is called `DataCollatorForSeq2Seq`. The one in the `SFTTrainer` of TRL, a library for
-# training chat models, makes the same batch.
+# In transformers this collator is called `DataCollatorForSeq2Seq`. TRL, a library for training chat models, has one
+# that makes the same batch.
 
 # %%
 for_seq2seq = DataCollatorForSeq2Seq(tokenizer)
-theirs = for_seq2seq([dict(one) for one in few])  # copies, because it changes them
-torch.testing.assert_close(dict(theirs), batch)
+library_batch = for_seq2seq(few)
+torch.testing.assert_close(dict(library_batch), batch)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # ## Four faults, and the check that finds them
 #
 # People often report these faults:
 #
-# - **answer cut**: a limit on the length cuts long rows at the right end, where the answers are;
-# - **end token masked**: many tokenizers pad with the end token. A collator that masks all padding then masks the real
-#   end of each answer too (as transformers' `DataCollatorForLanguageModeling` does);
+# - **answer cut**: a limit on the length cuts long rows at the right end, where the answer is;
+# - **end token masked**: many tokenizers pad with the end token. A collator that masks every padding token, such as
+#   transformers' `DataCollatorForLanguageModeling`, then masks the real end of each answer too;
 # - **template twice**: a text that already went through the template goes through it again;
 # - **all learned**: the labels are a copy of the padded tokens, so the model learns to write bug reports and padding.
 #
-# None of them raises an error. So `check_batch` decodes the labels of each row and compares them with the answer and
-# its end token. It also counts the tokens that open a message, because a conversation has three messages.
+# None of them raises an error. So `check_batch` decodes the labels of each row and compares the text with the answer
+# and its end token. It also counts the tokens that open a message, because each conversation has three messages.
 
 # %%
 start, end = tokenizer.convert_tokens_to_ids(["<|im_start|>", "<|im_end|>"])
@@ -304,8 +304,8 @@ def check_batch(batch, answers):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We plant the faults in the batch above. The limit is ten tokens below its longest row, so it cuts only that one. The
-# table shows how the learned part of this row begins and ends. **Which fault will the comparison miss?**
+# We plant each fault in the batch above. The `limit` is ten tokens below the longest row, so it cuts only this row. The
+# table shows how the row's learned part begins and ends. **Which fault will the comparison with the answer miss?**
 
 
 # %%
@@ -315,32 +315,32 @@ def end_masked(examples):
     return batch
 
 
-twice = [[m[0], m[1] | {"content": as_text(m[1:2])}, m[2]] for m in clean.messages[:8]]
+twice = [[s, u | {"content": as_text([u])}, a] for s, u, a in clean.messages[:8]]
 limit = batch["input_ids"].shape[1] - 10
 planted = {
     "nothing": batch,
-    "answer cut": collate([{key: one[key][:limit] for key in one} for one in few]),
+    "answer cut": collate([{k: ids[:limit] for k, ids in row.items()} for row in few]),
     "end token masked": end_masked(few),
     "template twice": collate([encode(messages) for messages in twice]),
     "all learned": batch | {"labels": batch["input_ids"]},
 }
-noticed = {name: check_batch(one, clean.answer[:8]) for name, one in planted.items()}
+noticed = {name: check_batch(case, clean.answer[:8]) for name, case in planted.items()}
 longest = batch["attention_mask"].sum(dim=1).argmax()
-parts = [learned(one)[longest] for one in planted.values()]
+parts = [learned(case)[longest] for case in planted.values()]
 course.claim("Each planted fault is found", all(list(noticed.values())[1:]))
 table = pd.Series(noticed, name="what check_batch says").to_frame()
 table.assign(learned=[f"{part[:12]} … {part[-24:]}" for part in parts])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If the template was applied to the report twice, the labels are still right, so only the count finds it. Neither check
-# notices a wrong answer, or the template of another model.
+# It misses `template twice`, because only the report is spoilt and the labels are right. The count of messages finds
+# it. Neither part of the check notices a wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
 #
-# At work, people keep rows in the library `datasets`, which reads them from disk when they are needed. Its `map` takes
-# the function that you have written, and `select` your split (`train_test_split` draws single rows, so it leaks). We
-# save the tokenizer too, because without it the token ids mean nothing.
+# The library `datasets` reads rows from disk when they are needed. Its `map` takes your `encode`, and `select` your
+# split. (Its `train_test_split` draws single rows, so it leaks.) We save the tokenizer too, because without it the
+# token ids mean nothing.
 
 # %%
 data = datasets.Dataset.from_pandas(clean[["writer", "messages"]])
@@ -383,12 +383,14 @@ def fine_tune(rows, collator):
 # %% tags=["nbval-ignore-output"]
 short = stored["train"].filter(lambda row: len(row["input_ids"]) < 150)
 tuned, losses = fine_tune(short, collate)
-endless, its_losses = fine_tune(short, end_masked)
-print(f"last five losses: {np.mean(losses[-5:]):.2f}, {np.mean(its_losses[-5:]):.2f}")
+endless, masked_losses = fine_tune(short, end_masked)
+means = np.mean(losses[-5:]), np.mean(masked_losses[-5:])
+print("last five losses: {:.2f}, {:.2f}".format(*means))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both runs end at about the same loss. Now both models answer eight reports of the test. In generation the padding
-# belongs on the left, because the model continues each row at its right end. **How many of the answers will stop?**
+# It will not: both runs end at about the same loss. Now both models answer eight reports of the test. In generation the
+# padding belongs on the left, because the model continues each row at its right end. **How many of the answers will
+# stop?**
 
 # %% tags=["nbval-ignore-output"]
 asked = clean.iloc[test_at[:8]]
@@ -405,13 +407,13 @@ for name, texts in answers.items():
     print(f"\n{name}, for the first two reports:", *texts[:2], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With your collator every answer stops. With the end token masked **no answer stops**, because training makes labels
-# more likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault,
-# because masked tokens are not counted in it.
+# With your collator every answer stops. With the end token masked **no answer stops**: training makes the labels more
+# likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault, because
+# it does not count masked tokens.
 #
-# At most 5 of the 32 fields are right, because the tiny model has learned only the form of an answer. [Lesson
-# 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and your rows decide
-# what it learns:
+# At most five of the 32 fields are right, because the tiny model has learned only the form. [Lesson
+# 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and the columns of your
+# rows decide what is learned:
 #
 # | a row holds | TRL learns | to set |
 # | --- | --- | --- |
@@ -419,14 +421,13 @@ for name, texts in answers.items():
 # | `messages` | everything, questions too | `assistant_only_loss=True` (an error unless the template marks `{% generation %}` or TRL knows it) |
 # | any of these, over 1,024 tokens | a cut answer | a higher `max_length` |
 #
-# In each case, first print the labels of one batch from `trainer.get_train_dataloader()`.
+# Before you train, print the labels of one batch from `trainer.get_train_dataloader()`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
 #
-# - Bring all files into one form, clean with counts that add up, and split by what the rows have in common.
-# - The template makes one text, labels of $-100$ keep the loss on the answer *and its end token*, and the collator pads
-#   each of the three tables with its own value.
+# - Bring all files into one form, clean with counts that add up, and split by groups of rows that belong together.
+# - The template makes one text, and labels of $-100$ keep the loss on the answer *and its end token*.
 # - Faults in data raise no error and hardly show in the loss. Look at one example, and check a batch before you train.
 #
 # ## Further reading

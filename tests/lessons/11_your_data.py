@@ -26,11 +26,8 @@ assert near.sum() == 2 * 24 and similar[~near & ~np.eye(88, dtype=bool)].max() <
 writers = clean.writer.to_numpy(dtype=object)
 assert all(writers[one] == writers[other] for one, other in np.argwhere(near)) and clean.writer.nunique() == 8
 assert all(clean.answer[one] == clean.answer[other] for one, other in np.argwhere(near))
-assert sum(clean.file[one] != clean.file[other] for one, other in np.argwhere(near)) > 24
 assert round(np.mean([leaking(*draw) for draw in by_row])) == 9 and all(len(test) == 22 for _, test in by_row)
 assert not any(leaking(*draw) for draw in by_writer) and not leaking(np.r_[train_at, validation_at], test_at)
-crates = np.array([json.loads(answer)["crate"] for answer in clean.answer])
-assert len(set(crates[test_at])) == 15 and len(set(crates[test_at]) & set(crates[train_at])) == 6
 
 assert as_text(clean.messages[1]).endswith("<|im_end|>\n") and tokenizer.pad_token_id != tokenizer.eos_token_id == end
 assert all(one["labels"][-1] == end and one["labels"].count(end) == 1 for one in examples)
@@ -58,7 +55,7 @@ loaded = AutoTokenizer.from_pretrained(f"{work}/tokenizer")
 assert loaded.eos_token_id == end and loaded.chat_template == tokenizer.chat_template
 
 assert short.num_rows == 23 and len(losses) == 24 and losses[-1] < losses[0] / 2
-assert abs(np.mean(losses[-8:]) - np.mean(its_losses[-8:])) < 0.1
+assert abs(np.mean(losses[-8:]) - np.mean(masked_losses[-8:])) < 0.1
 lengths = {name: [len(tokenizer(text).input_ids) for text in texts] for name, texts in answers.items()}
 assert max(lengths["your collator"]) < 60 < min(lengths["end token masked"])  # 72 where it does not stop
 form = r'{"crate": .*, "version": .*, "system": .*, "kind": "(.*)"}'
