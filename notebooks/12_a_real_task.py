@@ -5,8 +5,8 @@
 #
 # People report problems with Rust crates in their own words, and a program needs four fields: crate, version, operating
 # system and kind of problem. You will get them with a rule, by asking a model, by showing it examples, and by
-# fine-tuning it. None is good enough alone, so at the end a rule and a tuned model read reports together, and a person
-# sees where they differ.
+# fine-tuning it. None is good enough alone, so at the end a rule and a tuned model both read each report, and a person
+# checks where they differ.
 #
 # **You will be able to**
 #
@@ -45,10 +45,10 @@ print(train.prompt["w06/t107"], train.completion["w06/t107"], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # One author invented the reports for this course, in 27 voices: 285 for training, 74 for validation and 96 for the test
-# (`data/tickets/README.md`). No voice and no crate is in two splits, so both are new to a model in the test. The report
-# above names three version numbers, of which only one is the answer, and no operating system, so `system` is `null`.
-# The kind is one of six, and cannot be copied: crash, wrong result, compile error, slow, documentation, or feature
-# request.
+# (`data/tickets/README.md`). No voice and no crate is in two splits, so in the test both are new to the model. The
+# report above names three version numbers, of which only one is the answer, and no operating system, so `system` is
+# `null`. The kind is one of six, and cannot be copied: crash, wrong result, compile error, slow, documentation, or
+# feature request.
 #
 # ## Measure first
 #
@@ -83,8 +83,7 @@ def scores(answers, reports):
 #
 # Anything learned has to beat an hour of plain code. The version is a number with a dot in it, the system a name seen
 # in training, and the kind comes from words such as *panic*. A team knows which crates it uses, so the rule has a list
-# of them. Where a listed crate stands right before a version, the rule takes that pair. Otherwise it takes the first
-# listed crate and the first version. **Which fields will it find less often in the test?**
+# of them.
 
 # %%
 LISTED = {json.loads(label)["crate"] for label in pd.concat(splits).completion}
@@ -99,7 +98,12 @@ KINDS = {
     "documentation": r"\bdocs?\b|documentation|README|guide|page|example",
     "feature request": r"please|would like|could|wish|feature|want"}  # fmt: skip
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Where a listed crate stands right before a version, the rule takes that pair. Otherwise it takes the first listed
+# crate and the first version. **Which fields will the rule find less often in the test?**
 
+
+# %%
 def rule(report):
     pairs = [(word.lower(), version) for word, version, *_ in CRATE.findall(report)]
     words = [word for word, _ in pairs] + re.findall(r"[a-z][\w-]*", report.lower())
@@ -115,15 +119,15 @@ by_split = {name: scores(map(rule, s.prompt), s).mean() for name, s in splits.it
 pd.DataFrame(by_split).round(2).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It finds fewer versions, because another version more often stands first in the test, and fewer systems, because most
-# are new. It finds nearly all crates, because its list has the test's, too. All four fields are right in 36% of
-# the test reports, so **36% is the number to beat**.
+# It finds fewer versions, because a wrong one stands first more often in the test, and fewer systems, because most are
+# new. The list holds the crates of the test, so nearly all of them are found. All four fields are right in 36% of the
+# test reports: **36% is the number to beat**.
 #
 # ## Ask the model
 #
 # An instruction-tuned model expects its [chat template](glossary.md#chat-template). The task goes into the system
-# message, and examples become earlier turns of the conversation. `write` answers a batch, always with the likeliest
-# token. The padding belongs on the left, because the model continues each row at its right end.
+# message, and examples become earlier turns of the conversation. `write` answers a batch of conversations, always with
+# the likeliest token.
 
 # %%
 path = tl.fetched_folder("smollm2-135m-instruct")  # or the hub id of one you fetched
@@ -145,11 +149,6 @@ def write(model, conversations, limit=48):
     return tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
 
 
-recorded = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
-recorded = recorded.merge(pd.read_csv(folder / "runs/runs.csv"), on="run")
-recorded = recorded.merge(pd.concat(splits.values()), on="id").set_index("id")
-recorded[MARKS] = scores(recorded.answer.map(parse), recorded)
-
 # %% tags=["nbval-ignore-output"]
 TASK = ("Answer with JSON: crate, version, system (the operating system), kind (crash, "
         "wrong result, compile error, slow, documentation, feature request). "
@@ -165,10 +164,15 @@ if path:
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the instruction alone the model chats about the report. With three training reports as examples it answers in
-# their form, but crate and kind are those of the last example (the second text above), and version and system those of
-# another. This is how many of the recorded answers to the test are right, in percent:
+# their form, but with their values: crate and kind are those of the last example, version and system those of another.
+# The answers to all 96 test reports were recorded, with the instruction alone (`untouched`) and with examples. This is
+# how many are right, in percent:
 
 # %%
+recorded = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
+recorded = recorded.merge(pd.read_csv(folder / "runs/runs.csv"), on="run")
+recorded = recorded.merge(pd.concat(splits.values()), on="id").set_index("id")
+recorded[MARKS] = scores(recorded.answer.map(parse), recorded)
 prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].mean()
 (100 * prompted).round().astype(int)
 
@@ -181,7 +185,7 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 #
 # A tuned model needs no long instruction, because the training data say what to do. So each row is a short system
 # message, the report, and the answer. TRL's `SFTTrainer` does what you wrote by hand in [lesson
-# 11](11_your_data.ipynb): it applies the chat template, builds labels with -100 everywhere but in the answer, and pads.
+# 11](11_your_data.ipynb): it applies the chat template, builds the labels, and pads.
 #
 # Your run is short: the 40 shortest reports in 20 steps of two, with [adapters](glossary.md#adapter) in the upper 15 of
 # the 30 blocks only, below which backpropagation stops ([lesson 7](07_freezing.ipynb)).
@@ -209,9 +213,9 @@ if path:
     print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:20:4].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the answer, its end token and a line break are learned, and the loss falls to a fifth. Now the model answers six
-# validation reports. Where the rule finds a crate, it is nearly always right, so it replaces the model's own. **Will it
-# get more right than the rule?**
+# Only the answer, its end token and a line break are learned, and the loss falls to a fifth. Now your model answers six
+# validation reports. If the rule finds a crate, it is nearly always the right one, so it replaces the model's. **Will
+# your model get more reports right than the rule?**
 
 
 # %% tags=["nbval-ignore-output", "live"]
@@ -230,15 +234,15 @@ if path:
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not: in the stored run the rule has 4 reports right, and your adapter none.
+# It does not: in the stored run the rule has four reports right, and your adapter none. All six answers have the right
+# form, but none the right kind.
 #
 # ## A longer run, in your hands
 #
 # The course brings the adapter of a long run: `data/build/record_tickets.py` trained it on all 285 reports, read eight
-# times, in 74 minutes on one core. In half of the readings its `renamed` puts another crate, version and system into
-# report and answer (*data augmentation*). peft keeps several adapters on one base model, so load this one beside yours.
-# Its 74 validation answers were recorded. **Does this adapter, with the rule's crates, beat the
-# rule?**
+# times. Half of the readings had another crate, version and system in report and answer (*data augmentation*). peft
+# keeps several adapters on one base model, so load this one beside yours. Its 74 validation answers were recorded.
+# **Does this adapter, with the rule's crates, beat the rule?**
 
 # %% tags=["nbval-ignore-output", "longer"]
 read = recorded.query("split == 'validation' and steps == 288 and device == 'one core'")
@@ -247,17 +251,18 @@ if path:
     trainer.model.set_adapter("longer")
 answers = list(map(with_list, read.answer, read.prompt))
 right, by_rule = scores(answers, read), scores(map(rule, read.prompt), read)
-both = pd.DataFrame({"rule": by_rule.sum(), "longer": right.sum()}).T
-limits = [binomtest(n, len(read)).proportion_ci(method="wilson") for n in both.exact]
-both["exact, %"] = [f"{100 * low:.0f} to {100 * high:.0f}" for low, high in limits]
-both
+counts = pd.DataFrame({"rule": by_rule.sum(), "longer": right.sum()}).T
+limits = [binomtest(n, len(read)).proportion_ci(method="wilson") for n in counts.exact]
+counts["exact, %"] = [f"{100 * low:.0f} to {100 * high:.0f}" for low, high in limits]
+counts
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does, by 52 to 35 reports (41 with its own crates): 25 are right only with it, 8 only by the rule. The last column
-# is the [Wilson interval](glossary.md#wilson-interval): how far a share may be off with only 74 reports.
+# It does, by 52 reports to 35. The last column is the [Wilson interval](glossary.md#wilson-interval): how far a share
+# may be off with only 74 reports.
 #
-# But the learning rate was chosen on these reports, and one run may be lucky. So three seeds of each method answered
-# the 96 test reports, here without the rule's crates. **Will 72 steps of LoRA reach 36%?**
+# But the learning rate was chosen on these reports, and one run may be lucky. So each method was trained with three
+# seeds for 72 or 288 steps, and answered the 96 test reports, here without the rule's crates. `min` and `max` are the
+# worst and the best seed. **Will 72 steps of LoRA reach the rule's 36%?**
 
 # %%
 final = recorded.query("split == 'test' and examples == 285 and device != 'one core'")
@@ -266,14 +271,14 @@ seeds = final.groupby(["way", "run"]).exact.mean().groupby("way").agg(["min", "m
 (100 * final.groupby("way", sort=False)[MARKS].mean().join(seeds)).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No: the best seed has 35% right. After 72 steps `lora` has each field right in 66 to 77% of the reports, but all four
-# in 32%, because one wrong field spoils an answer. With four times as many steps it is 44%. Training all parameters
-# (`full`) and `qlora` end about level with `lora`.
+# No: the best seed has 35% right. Each field is right in 66 to 77% of the reports, but all four in only 32%, because
+# one wrong field spoils an answer. With four times as many steps it is 44%. Training all parameters (`full`) and
+# `qlora` end about level with `lora`.
 #
 # ## Read the errors
 #
-# We read those of the longer adapter on validation reports, because whoever reads the errors of the test will soon tune
-# for them. **What do the four reports have in common that it wrongly calls `slow`?**
+# We read the longer adapter's errors on validation reports, because whoever reads those of the test will soon tune for
+# them. **What do the four reports have in common that it wrongly calls `slow`?**
 
 # %%
 own = scores(read.answer.map(parse), read)  # without the rule's crates
@@ -283,48 +288,50 @@ print("", *read.prompt[read.answer.str.contains('"slow"') & ~right.kind], sep="\
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each names an amount: 24 times, 0.4 s, 2 minutes, 2 GB. In training, 31 of the 42 reports with such an amount are
-# `slow`, so the model seems to have learned a short cut: of the validation reports that are not `slow`, it calls these
-# four of six with an amount `slow`, and none of 57 without. So label more reports that name an amount and complain of
-# something else.
+# `slow`, so the model seems to have learned a short cut. Of the validation reports that are not `slow`, it calls four
+# of the six with an amount `slow`, and none of the 57 without. So label more reports that name an amount and complain
+# of something else.
 #
-# Its own crates are wrong most often, and the rule has 19 of these 20 right, so its crates are counted. It also has 7
-# of the 9 wrong versions and systems right: the two err on different reports.
+# The model's own crates are wrong most often. The rule has 19 of these 20 right, so its crates replace them. It also
+# has 7 of the 9 wrong versions and systems right: the two err on different reports.
 #
 # ## Put them together
 #
-# So let the rule be a second reader: a person opens only reports on which model and rule differ, and sets the marked
-# fields right. **How many of the others are wrong?**
+# So let the rule be a second reader: a person opens only the reports on which model and rule differ, and sets the
+# marked fields right. **How many of the unopened reports are wrong?**
 
 
 # %%
 def second_reader(texts, reports):
     """The model's forms, and True for each field that the rule reads otherwise."""
     forms = list(map(with_list, texts, reports))
-    both = zip(forms, map(rule, reports), strict=True)
-    marks = [[form.get(name) != other[name] for name in FIELDS] for form, other in both]
+    pairs = zip(forms, map(rule, reports), strict=True)
+    marks = [[form.get(x) != ruled[x] for x in FIELDS] for form, ruled in pairs]
     return forms, pd.DataFrame(marks, reports.index, FIELDS)
 
 
 given = final[final.way == "lora 288"]  # answers of three seeds
 forms, marks = second_reader(given.answer, given.prompt)
 right = scores(forms, given)[FIELDS]
-opened, end = marks.any(axis=1), (right | marks).all(axis=1)
-pd.crosstab(opened.rename("opened"), end.rename("right"), normalize=True).round(3)
+corrected = right | marks  # a person sets the marked fields right
+opened, correct = marks.any(axis=1), corrected.all(axis=1)
+pd.crosstab(opened.rename("opened"), correct.rename("right"), normalize=True).round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Nobody opens 32% of the reports, and a fifth of these stay wrong. So do a fifth of the opened, because a field on
-# which both err alike is not marked.
+# A fifth: 32% of the reports stay unopened, and 7% of all are unopened and wrong. A field on which both err alike is
+# not marked, so opened reports can stay wrong.
 #
-# For comparison, a person types the kind of every report (`+ kind`) in place of what is marked (`+ look`), and for the
-# rule also the system, which help it most. **How many fields does the model save?**
+# In the chart, `+ look` means that the person sets the marked fields right. For comparison, the person types the kind
+# of every report (`+ kind`), and for the rule also the system, the two fields that help it most. **How many fields by
+# hand does the model save?**
 
 # %%
 by_rule = scores(map(rule, test.prompt), test)[FIELDS]
-ends = {"rule": by_rule, "rule + kind": by_rule.assign(kind=True),  # a person types it
+fields = {"rule": by_rule, "rule + kind": by_rule.assign(kind=True),  # typed by hand
     "rule + system + kind": by_rule.assign(system=True, kind=True),
     "model": right, "model + kind": right.assign(kind=True),
-    "model + look": right | marks}  # fmt: skip
-ways = {way: end.all(axis=1).groupby("id").mean() for way, end in ends.items()}
+    "model + look": corrected}  # fmt: skip
+ways = {way: f.all(axis=1).groupby("id").mean() for way, f in fields.items()}
 by_hand = [0, 1, 2, 0, 1, marks.sum(axis=1).mean()]
 figure, axes = plt.subplots(figsize=(7.5, 4), layout="constrained")
 for way, x in zip(ways, by_hand, strict=True):
@@ -332,16 +339,17 @@ for way, x in zip(ways, by_hand, strict=True):
     color = "C0" if "rule" in way else "C1"
     axes.plot(x, y, "o", color=color)
     axes.text(x, y, f"  {way}: {y:.0f}%  ", va="center", ha=side, color=color)
-axes.set(xlabel="fields by hand", ylabel="right (%)", xlim=(-0.7, 3.1), xticks=range(3),
-    title="One field by hand: 80% right if the difference picks it")  # fmt: skip
+axes.set(xlabel="fields by hand", ylabel="right (%)", xlim=(-0.7, 3.3), xticks=range(3),
+    title="One field by hand: 80% right if it is one "
+    "on which model and rule differ")  # fmt: skip
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For one field a report, 80% end right, and only 60% if it is always the kind, because the differences show *which*
-# field may be wrong. In 61% of the marked fields the person only confirms the model.
+# About one a report: with one field by hand, model and rule have 80% right, and the rule alone needs two for 75%. If
+# the one field is always the kind, only 60% end right, because the differences show *which* field may be wrong.
 #
-# If you build `LISTED` without the test's crates, the rule has no report right. The model alone then has 38%, and 69%
-# with 1.9 fields by hand, for which the rule has 45%.
+# If you build `LISTED` without the test's crates, the rule has no report right. The model has 38%, and 69% with 1.9
+# fields by hand.
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
 # replacement, 4,000 times. Three intervals have three chances to be wrong, so each gets a third of the 5%
@@ -349,25 +357,24 @@ plt.show()
 
 # %%
 pairs = [("model", "rule"), ("model + look", "rule + system + kind")]
-for one, other in [*pairs, ("model + look", "rule + kind")]:
-    gap = 100 * (ways[one] - ways[other])
+for first, second in [*pairs, ("model + look", "rule + kind")]:
+    gap = 100 * (ways[first] - ways[second])
     drawn = gap.sample(384_000, replace=True, random_state=0).to_numpy().reshape(-1, 96)
     low, high = pd.Series(drawn.mean(1)).quantile([0.05 / 6, 1 - 0.05 / 6])
-    print(f"{one} - {other}: {gap.mean():.0f} points ({low:.0f} to {high:.0f})")
+    print(f"{first} - {second}: {gap.mean():.0f} points ({low:.0f} to {high:.0f})")
 course.claim("With a person, model and rule beat the rule", low > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Without a person the lead over the rule may be chance: the interval begins at zero, and falls below it if we resample
-# crates in place of reports, or keep the model's own. With one field by hand the lead is larger than chance, and the
-# rule needs two to be about as good.
+# Without a person the lead over the rule may be chance, because the interval begins at zero. With one field by hand
+# each, the lead is larger than chance; with two, the rule is about level.
 #
 # ## Prompt, tune, or neither?
 #
 # Tuning took 74 minutes of one core and, which costs more, 359 labelled reports. This pays if many reports come and a
 # person checks the marked fields.
 #
-# - **Prompt first**, with the largest model you may use. It needs labels only for a test set. But each
-#   request carries its examples: with three, 414 tokens instead of 122, and 3.7 seconds of one core instead of 1.7.
+# - **Prompt first**, with the largest model you may use. It needs labels only for a test set. But each request carries
+#   its examples: with three it takes 3.7 seconds of one core instead of 1.7.
 # - **Write a rule** where a field has a fixed form, or you have a list of its values. Keep it when you tune.
 # - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
 #   too slow, or must not leave the company.
@@ -375,8 +382,8 @@ course.claim("With a person, model and rule beat the rule", low > 0)
 #
 # ## Use it
 #
-# Let the longer adapter and the rule read three new reports, chosen because they end differently. The list lacks the
-# first crate. **Which fields will be marked?**
+# Let the longer adapter and the rule read three new reports, chosen to end differently. The list lacks the first crate.
+# **Which fields will be marked?**
 
 # %%
 news = """ggez 0.9.3 on KDE neon 6: it takes eleven seconds until the window is drawn.
@@ -392,8 +399,8 @@ for n, new in enumerate(news):
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
-# them. In the second the rule takes `could` for a wish, but a measured cost makes it `slow`. In the third nothing is
-# marked, although both took the old version. It is one of the unopened reports that stay wrong, 7% of all.
+# them. In the second the rule takes `could` for a wish, but a measured cost makes it `slow`. In the third both took the
+# old version, so nothing is marked: it stays wrong unopened, like 7% in the test.
 #
 # Your adapter takes 5 MB, and `AutoPeftModelForCausalLM.from_pretrained("../results/my-adapter")` loads it later.
 #
@@ -401,8 +408,7 @@ for n, new in enumerate(news):
 #
 # - Measure every way on the same held-out reports, by field and with intervals.
 # - To a model this small, examples in a prompt teach the form. Fine-tuning also teaches where to look for the values.
-# - Model and rule err in different ways. A person who looks where they differ finds 60% of the model's wrong fields,
-#   and 74% of the rule's.
+# - Model and rule err in different ways. A person who looks where they differ finds 60% of the model's wrong fields.
 #
 # ## Further reading
 #
