@@ -50,12 +50,12 @@ _ = shutil.copytree(files, work, dirs_exist_ok=True)
 # ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
 #
 # `transformers serve` comes with transformers (`pip install "transformers[serving]"`). It speaks the protocol of
-# OpenAI's API, as llama.cpp, Ollama and vLLM do, so one client can talk to all. It needs some seconds to start, so we
-# start it now. A request names a folder in `desk-service`, and the server loads that model.
+# OpenAI's API, as llama.cpp, Ollama and vLLM do, so one client can talk to all. It needs some seconds, so we start it
+# now. A request names a folder in `desk-service`, and the server loads that model.
 #
 # 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the server
-# asks for no password, and whoever reaches it can unload the model. Others come through a proxy with a login, and only
-# to `/v1/chat/completions` and `/health`.
+# asks for no password, and whoever reaches it can unload the model. Let others in through a proxy with a login, and
+# only to `/v1/chat/completions` and `/health`.
 
 # %%
 port = free_port()  # at work a fixed one, such as 8000
@@ -70,10 +70,11 @@ _ = atexit.register(server.kill)  # if you stop before the end
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
 #
-# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats its
-# training of a LoRA adapter, with 120 questions in 60 steps. There, a function added `This is a question about` to each
-# question. A caller does not have it, so these words go into the [chat template](glossary.md#chat-template), which is
-# saved with the tokenizer. The *response template* tells the server where the answer begins and ends.
+# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats that
+# lesson's training of a LoRA adapter, with 120 questions in 60 steps. In lesson 1 a function added `This is a question
+# about` to each question. Our callers do not have this function, so the words go into the [chat
+# template](glossary.md#chat-template), which is saved with the tokenizer. The *response template* tells the server
+# where the answer begins and ends.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED, padding_side="left")
@@ -97,8 +98,8 @@ batch = tokenizer(list(held_out.question[:8]), padding=True, return_tensors="pt"
 with torch.no_grad():
     beside = adapted(**batch).logits
     merged = adapted.merge_and_unload(safe_merge=True)  # stops at inf or nan
-    apart = (merged(**batch).logits - beside).abs().max().item()
-course.claim("The merged model gives the adapter's logits to 1e-3", apart < 1e-3)
+    difference = (merged(**batch).logits - beside).abs().max().item()
+course.claim("The merged model gives the adapter's logits to 1e-3", difference < 1e-3)
 merged.save_pretrained(work / "desk")
 tokenizer.save_pretrained(work / "desk")
 loaded = AutoModelForCausalLM.from_pretrained(work / "desk", dtype=torch.float32)
@@ -107,14 +108,14 @@ equal = [torch.equal(*pair) for pair in pairs]
 print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order, and the logits agree only
-# nearly. Saving and loading round nothing, so every tensor must be equal.
+# The logits agree only nearly: merging computes $W + \frac{\alpha}{r} BA$ once, so sums are rounded in another order.
+# Saving and loading round nothing, so the weights must be equal.
 #
 # ## Validate every answer
 #
 # A model can write anything, but its caller needs one of three names. So `desk_of` turns any other answer into
-# `unknown`, and the caller can give the question to a person. It stands in `asking.py`, which is printed first. Then we
-# ask the model in memory, to know which answers to expect of the server.
+# `unknown`, and the caller can give the question to a person. It stands in `asking.py`, which is printed first. For
+# now, read `desk_of` and `ask`. Then we ask the model in memory, to know which answers to expect of the server.
 
 # %%
 print((work / "asking.py").read_text("utf-8"))
@@ -152,14 +153,14 @@ print(ask(client, "desk", mine), "|", mine)
 # ## How many questions does a test need?
 #
 # A [regression test](glossary.md#regression-test) stops a version that does something worse than the last one. *At
-# every start* a service has the released model, so its answers should be the same as at the release. If not, something
-# around it has changed: template, number format or server. *A new model* may answer differently. So a second test asks
-# it $n$ held-out questions and fails if fewer than $k$ answers are right.
+# every start* a service has the released model, so the first test wants the same answers as at the release. If they
+# differ, something around the model has changed, such as template or server. *A new model* may answer differently. So
+# the second test asks it $n$ held-out questions and fails if fewer than $k$ answers are right.
 #
 # Suppose that the accuracy is exactly our 92%. If we draw $n$ questions again and again, the number of right answers
 # follows a *binomial distribution*. We choose the largest $k$ for which an unchanged model fails in less than 2.5% of
-# the draws: `binom.ppf(0.025, n, 0.92)`, which is 64 for our 75 questions. **How low must a new model's accuracy be
-# before this test fails four times out of five? And with 20 questions?**
+# the draws: `binom.ppf(0.025, n, 0.92)`, which is 64 for our 75 questions. In the chart, `64 of 75` stands for $k$ and
+# $n$. **How low must a new model's accuracy be before this test fails four times out of five? And with 20 questions?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -178,12 +179,11 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 75 questions it must be at 81%, a drop of 11 points, and with 20 at 69%, a drop of 23. The chance of noticing a
 # real drop is the test's [power](glossary.md#power). To see half the drop, you need about four times the questions.
-# (The draws are new questions. On the same 75 an unchanged model always has 69 right, so there 64 is only a floor.)
 #
-# So a third test compares the new model with the old one in pairs, by [McNemar's test](glossary.md#mcnemars-test) of
-# [lesson 13](13_classification.ipynb), which looks only at the questions that just one of the two gets right. A fair
-# coin loses five and wins none in $0.5^5 = 3\%$ of cases, so the test stops a new model at five lost and none won, or
-# at seven lost and one won. Keep $k$ at every release, because losses too small for the third test can add up.
+# So a third test gets more from the same 75: it compares the new model with the old one in pairs, by [McNemar's
+# test](glossary.md#mcnemars-test) of [lesson 13](13_classification.ipynb). It looks only at the questions that just one
+# of the two gets right. A fair coin loses five and wins none in $0.5^5 = 3\%$ of cases. That is below 5%, so the test
+# stops a new model at five lost and none won. Keep $k$ at every release, because small losses can add up.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The tests, and two more releases
@@ -245,13 +245,13 @@ broken = [ask(client, "desk-2", question) for question in held_out.question[::15
 print("texts of desk-2:", broken)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# All tests stop `desk-2`, because its texts are empty. In training, the answer began with a token that contains a
-# space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the model never saw
-# there, and it ends its text at once. No error is raised: without a test, your callers notice it first, by `unknown`
-# everywhere.
+# It costs them all: the texts of `desk-2` are empty, and every test stops it. In training, the answer began with a
+# token that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which
+# the model never saw there, and it ends its text at once. No error is raised: without a test, your callers notice it
+# first, by `unknown` everywhere.
 #
 # The next release, `desk-new`, is to need less memory: each row of a matrix is rounded to seven values, for which 3
-# bits are enough (here they are still stored in 32). **Do the tests let it pass, and would you?**
+# bits would be enough. **Do the tests let it pass, and would you?**
 
 
 # %%
@@ -275,15 +275,15 @@ print(f"{(rounded == known.desk).sum()} of 75 right, {lost} lost, {won} won")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # Both tests let it pass, but barely: 64 is the fewest allowed, and six lost to one won gives p = 0.06. It may still be
-# worse: if its true accuracy is what we see, 85%, the second test fails in only 42% of the draws, but with 300
+# worse. If its true accuracy is the 85% that we see, the second test fails in only 42% of the draws, but with 300
 # questions in 94%. So ask 300 before you ship it.
 #
 # ## See when the questions change
 #
 # After the release nobody tells you the right answers, but your program can keep a log, one line of JSON for each
 # request. (Questions can contain personal data, so decide who may read it.) `desk_for` of `asking.py` asks, logs, and
-# answers `unknown` if the server fails. A week later, the 75 questions come through a new web form, which strips all
-# backticks. **How many answers will it change?**
+# answers `unknown` if the server fails. Suppose that a week later the 75 questions come through a new web form, which
+# strips all backticks. **How many answers will the form change?**
 
 # %%
 path = log_folder / "web_form.jsonl"
@@ -293,18 +293,14 @@ for question in known.question:
 log = pd.read_json(path, lines=True)
 print(pd.crosstab(known.answer.rename("release"), log.desk.rename("web form")))
 
-# %% tags=["nbval-ignore-output"]
-log.ms.quantile([0.5, 0.95]).round()  # half and 95% of the waits, in ms
-
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# (These waits are of one caller at a time; measure with as many as you expect.) Without backticks, twelve answers
-# change, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had a backtick, and
-# none of the 40 others, so a Rust question without one looks like `other`. Python questions mostly keep their desk,
-# perhaps because many contain the word Python.
+# Twelve answers change, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had
+# a backtick, and none of the 40 others, so a Rust question without one looks like `other`. Python questions mostly keep
+# their desk, among them all 18 with the word Python.
 #
-# But a real next week brings other questions, so only *shares* can be compared. If the questions change, called
-# [drift](glossary.md#drift), the share of each answer may change, or of some feature of the questions, such as a
-# backtick. `chi2_contingency` says how often two weeks whose true shares are equal differ at least this much by chance.
+# A real week brings new questions, so only *shares* can be compared: how often each desk is named, or how many
+# questions have some feature, such as a backtick. A change of the questions is called [drift](glossary.md#drift). The
+# p-value of `chi2_contingency` says how often two weeks with the same true shares differ at least this much by chance.
 # We raise an alarm below 0.01. **Do the desks raise it, or the backticks? And with four times as many questions?**
 
 # %%
@@ -312,14 +308,14 @@ weeks = {"release": known.assign(desk=known.answer), "web form": log}
 both = pd.concat(weeks, names=["week"]).reset_index("week")
 for seen in (both.desk, both.question.str.contains("`").rename("backtick")):
     counts = pd.crosstab(seen, both.week)
-    one, four = (chi2_contingency(times * counts).pvalue for times in (1, 4))
-    print(f"{counts}\np-value: {one:.2g}, with four times as many {four:.1g}\n")
+    p, p_of_four = (chi2_contingency(n * counts).pvalue for n in (1, 4))
+    print(f"{counts}\np-value: {p:.2g}, with four times as many {p_of_four:.1g}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 75 questions a week only the backticks raise it. With 300 the desks do, too. So watch the answers and a few
-# features of the questions, such as length or language, but each costs one false alarm in about two years
-# ($104 \cdot 0.01$). No alarm says yet that the model is wrong, so label some questions by hand. Here we know the
-# labels. **Which loses more, the model or lesson 1's string counting?**
+# features of the questions, such as length or language, but each adds false alarms. An alarm does not say that the
+# model is wrong, so label some questions by hand. Here we know the labels, and can compare the model with lesson 1's
+# string counting. **Which of the two loses more right answers?**
 
 # %%
 counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
@@ -336,10 +332,9 @@ hits = pd.DataFrame(hits)
 print(f"\n{hits}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The model loses ten right answers, and counting five. Is counting better? For two comparisons, lesson 13 asks for p
-# below 0.05 / 2 = 0.025, and 0.38 and 0.039 are above it, so neither is shown to be better. Then cost decides: **for
-# these desks we would ship counting**. A model is worth a server where it beats the best simple method, or has to
-# write.
+# The model loses ten right answers, and counting five. For two comparisons, lesson 13 asks for p below 0.05 / 2 =
+# 0.025. Both p-values are above it, so neither method is shown to be better. Then cost decides: **for these desks we
+# would ship counting**. A model is worth a server where it beats the best simple method, or has to write.
 #
 # ## Other servers
 #
@@ -353,7 +348,7 @@ print(f"\n{hits}")
 # llama-server -m small.gguf --port 8001
 # ```
 #
-# We did so after 24 of lesson 12's steps, and it filled in 24 validation reports. With 16 bits all answers stay. With
+# We did so after 24 of lesson 12's steps. With 16 bits, the answers to 24 validation reports stay the same. With
 # `Q4_K_M`, eight of the 41 right fields are lost, and none is won. So run your tests after each conversion.
 #
 # ## The model card
@@ -393,7 +388,7 @@ _ = (work / "requirements.txt").write_text(
 #
 # - Ship one folder with merged weights, tokenizer, templates and card, and validate and log every answer.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
-#   drop of over 20 points, and 75 one of 11.
+#   drop of over 20 points.
 # - Run the best simple method on the same log, and ship the model only if it is better.
 #
 # ## Further reading
