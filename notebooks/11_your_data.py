@@ -56,9 +56,9 @@ for table in (chat, instructions, export):
 tracker.head(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The chat log is in *ShareGPT* format (`conversations` of `from` and `value`), and the instructions are in that of the
-# *Alpaca* data set (`instruction`, `input`, `output`). Under different names, every row holds a writer, a report and an
-# answer, so we bring all files into one table.
+# The chat log is in *ShareGPT* format (`conversations` of `from` and `value`), and the instructions are in *Alpaca*
+# format (`instruction`, `input`, `output`). Under different names, every row holds a writer, a report and an answer, so
+# we bring all files into one table.
 #
 # Equal answers may differ in their spacing, so we parse each one and write it out again with `json.dumps`. The column
 # `key` holds the words of each report with single spaces between them, for comparison.
@@ -159,11 +159,11 @@ train_at, validation_at = train_at[kept], train_at[held_out]
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Of 22 rows about nine leak, but with two writers none, because here each person repeats only their own reports. In
 # your data, ask which rows belong together (those of one customer, one document, one day), and keep each such group on
-# one side. Then run these lines on your split. Beyond about 10,000 rows, MinHash avoids comparing every pair.
+# one side. Then run these lines on your split. For more than about 10,000 rows use MinHash, which skips most pairs.
 #
 # The last lines keep the first draw by writer, leave one report of each pair in its test (21 rows become 15), and set
-# two other writers aside for validation. If your users will write about new things, hold out the topic too, as [lesson
-# 12](12_a_real_task.ipynb) does.
+# two other writers aside for validation. Six of the 15 crates in the test are also in training. If your users will
+# write about new things, hold out the topic too, as [lesson 12](12_a_real_task.ipynb) does.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## From messages to one text
@@ -216,8 +216,8 @@ print(as_text(clean.messages[1]))
 # is $-100$, which PyTorch's cross-entropy ignores. This choice is called the [loss mask](glossary.md#loss-mask). The
 # labels need not be shifted by one position, because the model does that itself.
 #
-# In use the model reads the prompt alone, so no token may lie across the border to the answer. `encode` therefore
-# tokenises the two separately. The template has written all special tokens, so the tokenizer adds none.
+# In use the model reads the prompt alone, so no token may span prompt and answer. `encode` therefore tokenises the two
+# separately. The template has written all special tokens, so the tokenizer adds none.
 
 
 # %%
@@ -332,8 +332,8 @@ table = pd.Series(noticed, name="what check_batch says").to_frame()
 table.assign(learned=[f"{part[:12]} … {part[-24:]}" for part in parts])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It misses `template twice`, because only the report is spoilt and the labels are right. The count of messages finds
-# it. Neither part of the check notices a wrong answer, or the template of another model.
+# It misses `template twice`, because it changes the report and leaves the labels right. The count of messages finds it.
+# Neither part of the check notices a wrong answer, or the template of another model.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `datasets`
@@ -411,9 +411,9 @@ for name, texts in answers.items():
 # likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault, because
 # it does not count masked tokens.
 #
-# At most five of the 32 fields are right, because the tiny model has learned only the form. [Lesson
-# 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and the columns of your
-# rows decide what is learned:
+# Most of the 32 fields are wrong, because the tiny model has learned only the form. [Lesson 12](12_a_real_task.ipynb)
+# takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and the columns of your rows decide what is
+# learned:
 #
 # | a row holds | TRL learns | to set |
 # | --- | --- | --- |

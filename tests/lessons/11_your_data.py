@@ -27,6 +27,8 @@ writers = clean.writer.to_numpy(dtype=object)
 assert all(writers[one] == writers[other] for one, other in np.argwhere(near)) and clean.writer.nunique() == 8
 assert all(clean.answer[one] == clean.answer[other] for one, other in np.argwhere(near))
 assert round(np.mean([leaking(*draw) for draw in by_row])) == 9 and all(len(test) == 22 for _, test in by_row)
+crates = np.array([json.loads(answer)["crate"] for answer in clean.answer])
+assert len(set(crates[test_at])) == 15 and len(set(crates[test_at]) & set(crates[train_at])) == 6
 assert not any(leaking(*draw) for draw in by_writer) and not leaking(np.r_[train_at, validation_at], test_at)
 
 assert as_text(clean.messages[1]).endswith("<|im_end|>\n") and tokenizer.pad_token_id != tokenizer.eos_token_id == end

@@ -51,10 +51,12 @@ assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n))
 # The longer adapter: its cost, its errors, its test.
 assert round(read.train_seconds.iloc[0] / 60) == 74
 _, marks = second_reader(given.answer, given.prompt)
-shares = marks.to_numpy()[~right.to_numpy()], opened, ~correct[~opened]
-assert [round(x.mean(), 2) for x in shares] == [0.6, 0.68, 0.2]
+differ, wrong = marks.to_numpy(), ~right.to_numpy()
+shares = wrong[differ], differ[wrong], opened, ~correct[~opened]
+assert [round(x.mean(), 2) for x in shares] == [0.39, 0.6, 0.68, 0.2]
 for one, other, unit, least, most in (
     (ways["model"], "rule", test.index, -0.02, 0.02),
+    (ways["model"], "rule", test.topic, -0.04, -0.005),  # whole crates are drawn
     (ways["model + look"], "rule + system + kind", test.index, -0.08, -0.02),
 ):
     parts = (one - ways[other]).groupby(unit).agg(["sum", "size"])
@@ -63,8 +65,8 @@ for one, other, unit, least, most in (
 LISTED -= set(test.topic)
 filled, marks = second_reader(given.answer, given.prompt)
 right, by_rule = (scores(rows, given)[FIELDS] for rows in (filled, map(rule, given.prompt)))
-shares = right, right | marks, by_rule
-assert [round(100 * x.all(axis=1).mean()) for x in shares] == [38, 69, 0]
+shares = right, right | marks, by_rule, by_rule[FIELDS[2:]]
+assert [round(100 * x.all(axis=1).mean()) for x in shares] == [38, 69, 0, 45]
 assert round(marks.sum(axis=1).mean(), 1) == 1.9
 LISTED |= set(test.topic)
 assert "ggez" not in LISTED
