@@ -4,8 +4,7 @@
 # *How do you train a whole model, at which learning rate, and when do you stop?*
 #
 # Full [fine-tuning](glossary.md#fine-tuning) is the plainest way to adapt a model: every parameter may move. Three
-# decisions make it work or fail, and you make all three by experiment: the learning rate, when to stop, and what to
-# measure.
+# decisions make it work or fail: the learning rate, when to stop, and what to measure.
 #
 # **You will be able to**
 #
@@ -51,8 +50,8 @@ def new_model():  # the file is in fp16, too coarse for the small steps of train
 # With [AdamW](glossary.md#adamw), the learning rate is roughly how far a parameter moves in one step. If it were
 # constant, the first step would move every parameter by the whole rate (lesson 2), in a direction that a single batch
 # has chosen. So the rate begins small and rises over the first tenth of the steps, the *warm-up*. Afterwards it falls
-# along half a cosine, so that the last steps only make small corrections. People quote the highest rate of a run, and
-# `factor` says which share of it a step uses.
+# along half a cosine, so that the last steps only make small corrections. The rate that people quote is the highest of
+# the run, and `factor` returns the share of it that a step uses.
 
 
 # %%
@@ -74,7 +73,8 @@ def factor(step, steps):
 # - `model.train()` switches on what acts in training only, such as dropout, which sets random activations to zero, and
 #   `model.eval()` switches it off. Our model has none, but with others a forgotten switch spoils the scores.
 #
-# After each step the loop calls `watch`, which does nothing unless you pass it. We try a guessed rate.
+# After each step the loop calls `watch`, a function that you may pass to look at the model. We first try a guessed
+# rate.
 
 
 # %%
@@ -107,8 +107,9 @@ print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The loop runs, but these two losses cannot be compared, because every batch is different text. To compare models,
-# score them on the same passages. Each is read alone, after one end-of-text token, and to save time only its first 128
-# tokens count. Each row holds a passage's summed loss, its tokens, and how many of them the model thought likeliest.
+# score them on the same passages. Each passage is read alone, after one end-of-text token, and to save time only its
+# first 128 tokens count. Each row of the result holds a passage's summed loss, its tokens, and at how many of them the
+# model's likeliest token was right.
 
 
 # %%
@@ -142,9 +143,8 @@ def mean_loss(scored):
 # 3. **No best rate at the border.** If the highest or the lowest rate wins, a better one may lie outside: go on.
 # 4. **Several seeds.** Otherwise you cannot tell a better rate from a lucky order of batches.
 #
-# To save time, the runs have only eight steps. A tenth of that rounds to one, which has the full rate: no warm-up. The
-# cell below adds a higher rate as long as the highest one wins. **Which of the first three rates wins, and is the
-# search done then?**
+# To save time, the runs have only eight steps, too few for a warm-up. The second cell adds a higher rate as long as the
+# highest one wins. **Which of the first three rates wins, and is the search done then?**
 
 
 # %%
@@ -165,9 +165,9 @@ while runs.loss.idxmin() == runs.index[-1]:  # the best is the highest rate so f
     runs = pd.concat([runs, search([3 * runs.rate.max()], [0])], ignore_index=True)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# After three rates the best one was the last, so a higher one might have been better. The fourth settles it: the best
-# now has a worse neighbour on both sides. The runs with two more seeds are read from a file, which `search([1e-4, 3e-4,
-# 1e-3, 3e-3], seeds=[1, 2])` would make again. **How far apart will three seeds be, compared with two neighbouring
+# The highest of the three rates won, so a higher one might have been better. The fourth settles it: 0.001 now has a
+# worse neighbour on both sides. But one seed may be luck. Runs with two more seeds are read from a file, which
+# `search([1e-4, 3e-4, 1e-3, 3e-3], seeds=[1, 2])` would make again. **Will the seeds differ less than the two best
 # rates?**
 
 # %%
@@ -182,22 +182,25 @@ axes.set(xlabel="highest learning rate (log scale)", ylabel="loss (nats per toke
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Within one seed all rates see the same batches in the same order, so compare points of one colour. The second-best
-# rate, 3e-4, is worse than 0.001 by 0.11 to 0.14 nats per token. From seed to seed their losses move by only 0.04 and
-# 0.06.
+# Yes. Within one seed all rates see the same batches in the same order, so compare points of one colour: 3e-4, the
+# second-best rate, is worse than 0.001 by 0.11 to 0.14 nats per token. The three seeds differ by only 0.04 at 3e-4, and
+# 0.06 at 0.001.
 #
-# Longer runs often prefer a lower rate, so search again with runs of a useful length. The recorded search that lesson 5
-# reads, one pass over the 60 passages used below, finds 0.001 again: a perplexity of 77.5, against 86.6 at half the
-# rate and 83.0 at twice the rate. For models of some billion parameters, people begin the grid near 1e-5.
+# Longer runs often prefer a lower rate, so search again with runs of a useful length. A recorded search, with one pass
+# over the 60 passages used below, finds 0.001 again: a perplexity of 77.5, against 86.6 at half the rate and 83.0 at
+# twice. For models of some billion parameters, people begin the grid near 1e-5.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When to stop
 #
-# In the search each run saw its text once. Now go six times through only 25 sentences about Rust. They fill 14 rows, so
-# in batches of four a pass takes four steps. After each [epoch](glossary.md#epoch), or pass over the text, `watch`
-# scores the model on twenty new validation passages. Eight of them decide which epoch is best, and `kept` receives a
-# copy of its weights, as the next step changes them. The other twelve judge it, because on the eight that chose it an
-# epoch looks too good. **After which epoch does the validation loss rise, and where does the training loss end?**
+# In the search each run saw its text once. If you have little text, can you repeat it? Go six times through only 25
+# sentences about Rust. They fill 14 rows, so in batches of four an [epoch](glossary.md#epoch), or pass over the text,
+# takes four steps.
+#
+# After each epoch the model is scored on twenty new validation passages. Eight of them decide which epoch is best, and
+# `kept` receives a copy of its weights, because the next step changes them. The other twelve judge the choice, because
+# an epoch looks too good on the eight that chose it. **After which epoch does the validation loss rise, and where does
+# the training loss end?**
 
 # %%
 few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
@@ -231,18 +234,18 @@ axes.set_title("After epoch 1 the validation loss rises while the training loss 
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The training loss averages 0.3 in the last epoch, and the validation loss rises after the first. How much does the
-# choice matter? As all are scored on the same passages, `difference` subtracts the losses passage by passage, and what
+# The validation loss rises after the first epoch, while the training loss averages 0.3 in the last. How much better is
+# the best epoch? All models read the same passages, so `difference` subtracts their losses passage by passage, and what
 # is hard for both cancels out. Then it resamples the passages, as the bootstrap of lesson 3 does.
 
 
 # %%
 def difference(first, second, column="nats", draws=2000):
-    apart = first[column].to_numpy() - second[column].to_numpy()
+    gaps = first[column].to_numpy() - second[column].to_numpy()
     tokens = first.tokens.to_numpy()
-    drawn = np.random.default_rng(0).integers(len(apart), size=(draws, len(apart)))
-    means = apart[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
-    return apart.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])
+    drawn = np.random.default_rng(0).integers(len(gaps), size=(draws, len(gaps)))
+    means = gaps[drawn].sum(axis=1) / tokens[drawn].sum(axis=1)
+    return gaps.sum() / tokens.sum(), *np.quantile(means, [0.025, 0.975])
 
 
 def continued(model, prompt, tokens):
@@ -267,23 +270,23 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The model of epoch 1 beats the last one by 0.54 nats per token (0.48 to 0.61), and the untouched one by 0.10 (0.07 to
-# 0.13). So these 25 sentences helped a little, but only on the first pass. From the second epoch on the model lowers
-# its training loss by storing these particular sentences, one of which it recites word for word, and it predicts new
-# text worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
+# 0.13). So these 25 sentences helped a little, but only on the first pass. From the second epoch on, the model lowers
+# its training loss by storing these particular sentences: it recites one of them word for word. Meanwhile it predicts
+# new text worse and worse. This is [*overfitting*](glossary.md#overfitting), and the training loss does not show it.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Now train on 60 passages with this rate, for at most three epochs, and stop by the same rule. At work you leave this
-# to `Trainer`, a loop like yours with evaluation, checkpoints and several devices around it. A *checkpoint* is a folder
-# on disk with the state of a run. `EarlyStoppingCallback(1)` ends training after one evaluation without a new best
-# loss, which is called [early stopping](glossary.md#early-stopping), and `load_best_model_at_end` then loads the best
-# checkpoint. A checkpoint also holds AdamW's two averages, so it is three times as large as the model, and
-# `save_total_limit=1` keeps only the best and the newest.
+# Now train on 60 passages with the rate 0.001, for at most three epochs. At work you leave this to `Trainer`, a loop
+# like yours with evaluation and checkpoints. A *checkpoint* is a folder on disk with the state of a run. It also holds
+# AdamW's two averages, so it is three times as large as the model, and `save_total_limit=1` keeps only the best and the
+# newest.
+#
+# `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is called [early
+# stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. Two small differences remain: the first step of `Trainer` has the rate 0, and it leaves biases and
-# norms out of weight decay. **After which epoch will it stop?**
+# So we set all four. **After which epoch will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -307,10 +310,11 @@ log = pd.DataFrame(trainer.state.log_history[:-1])  # the last entry sums up the
 log.round(2).groupby("epoch")[["loss", "eval_loss"]].first().astype(object).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It stopped after epoch 2 and went back to epoch 1. (With a GPU, leave out `use_cpu=True`. For texts of different
-# lengths see [lesson 11](11_your_data.ipynb).) Epoch 1 ended a third of the way through the schedule, at step 34 of
-# 102, where the rate is still 86% of its highest. In a run planned for one epoch the rate falls to zero. **Is that run
-# better, on the twelve judging passages?**
+# It stopped after epoch 2, because the validation loss had risen, and went back to epoch 1. With a GPU, leave out
+# `use_cpu=True`. For texts of different lengths see [lesson 11](11_your_data.ipynb).
+#
+# Epoch 1 ended a third of the way through the schedule, where the rate is still 86% of its highest. In a run planned
+# for one epoch it falls to zero. **Is that run better, on the twelve judging passages?**
 
 # %%
 planned = new_model()
@@ -320,10 +324,10 @@ print("planned for one epoch: {:+.1f} to {:+.1f} nats per token".format(*change[
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Twelve passages cannot tell the two apart: the 95% interval contains zero. But the planned run took half as many
-# steps. So plan for one epoch first. (We go on with the model of `Trainer`.)
+# steps. So plan for one epoch first. Below we go on with the model of `Trainer`.
 #
-# Before you believe a run, compare the loss of its first batch, 4.9, with that of epoch 0, 5.3. Both come from
-# untouched weights. Batches differ by some tenths of a nat, so a gap of a nat or more would point to an error.
+# Before you believe a run, compare the two losses of the untouched weights: 4.9 on the first training batch, and 5.3 on
+# validation text. Texts differ by some tenths of a nat, but a gap of a nat or more would point to an error.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Save it, load it, score it once
@@ -354,33 +358,35 @@ course.claim("Rust test text became easier", changes["Rust"][2] < 0)
 course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The perplexity on Rust is half of what it was. But the model is worse at what it could do before, and no interval
-# contains zero. Its likeliest token is right 4 points more often on Rust, and 7 points less often on Python. A likely
-# reason is that both abilities are stored in the same parameters. The gradient lowers the loss on Rust, and nothing in
-# it protects the older text. This is [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and large models
-# show it, too (Luo et al.). The intervals cover the choice of passages, but not the seed.
+# On Rust the perplexity is half of what it was, and the likeliest token is right 4 points more often. But at Python the
+# model got worse: there it is right 7 points less often. The intervals cover the choice of passages, but not the seed.
 #
-# The test text has now been used. If you changed the rate and scored again, it would have become validation text. But
-# the rate decides how much is forgotten, too. The recorded search takes half as many steps, and scores Python as lesson
-# 3 did: 39 before training, 53 at the best rate, 44 at half of it. At half the rate, though, Rust perplexity ends 12%
-# higher.
+# A likely reason is that both abilities are stored in the same parameters. The gradient lowers the loss on Rust, and
+# nothing in it protects the older text. This is [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and
+# large models show it, too (Luo et al.). One remedy is *replay*, which mixes old text into the new: see exercise 4.1.
+#
+# The test text has now been used. If you changed the rate and scored again, it would have become validation text. A
+# lower rate forgets less, but also learns less. In the recorded search, Python's perplexity rises from 39 to 53 at the
+# best rate and only to 44 at half of it, while Rust's ends 12% higher.
 #
 # Here both models continue two test passages. We picked places where only the tuned model begins right, so they show
-# the kind of gain, not its size. For your own text, replace `rust.train[:60]`, `watched` and `rust.test[:20]` by your
-# lists of strings, search the rate again, and score the test list last.
+# the kind of gain, not its size.
 
 # %% tags=["nbval-ignore-output"]
 places = {3: "As of R", 13: "for `&V"}
 rows = []
 for number, place in places.items():
     start, text = rust.test[number].split(place, 1)
-    written = [continued(one, start + place, 6) for one in (untouched, tuned)]
+    written = [continued(either, start + place, 6) for either in (untouched, tuned)]
     rows.append((f"… {place}", *written, text[:14]))
 pd.DataFrame(rows, columns=["test text", "untouched", "tuned", "how it goes on"])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The untouched model continues as its pretraining text would: Raymond Hettinger is a Python developer. Yours writes the
 # notation of Rust: 60 passages teach it how Rust looks, not what is true of it.
+#
+# For your own text, replace `rust.train[:60]`, `watched` and `rust.test[:20]` by your lists of strings, search the rate
+# again, and score the test list last.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -418,20 +424,25 @@ import tlkit as tl
 course.quiz("quiz04")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Exercise 4.1.** A search that extends itself. `losses` maps each learning rate that was tried to its mean validation
-# loss, which is `nan` if the run diverged; such a rate counts as tried, and as worse. Return a list: empty if the best
-# rate has a worse one on both sides, else with the one rate to try next, `ratio` times beyond the border.
+# **Exercise 4.1.** Replay. Rows of old text among the new ones can make a model forget less. `new` and `old` are
+# tensors of training text, with 64 token ids in each row. Return a list of batches of four rows (the last may have
+# fewer) that hold each row of `new` once, and so many different rows of `old` that these are the given `share` of all
+# rows, as nearly as whole rows allow. The `seed` alone decides which old rows are drawn, and the order of all rows.
+#
+# If your batches are right, the check trains the bundled model on 24 rows of Rust, and on the same rows with 8 of
+# Python's language reference (a share of 0.25). It prints the loss on validation text of both languages. **How much of
+# the forgetting will these eight rows prevent, and will Rust gain less?**
 
 # %%
-import math
+import torch
 
 
-def next_rates(losses, ratio=3.0):
-    """The rates to try next: none, or one."""
+def with_replay(new, old, share, seed):
+    """Batches of all new rows and a share of old ones, in the order of the seed."""
     # your code here
 
 
-course.check("ex04_1", next_rates)
+course.check("ex04_1", with_replay)
 
 # %% [markdown]
 # Previous: [3 · A baseline to trust](03_baseline.ipynb) ·

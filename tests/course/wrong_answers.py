@@ -167,6 +167,7 @@ WRONG = {
         (without_the_end, "should be the prompt, the answer and the end-of-text token"),
         (without_labels, "the batch has no `labels`"),
     ],
+    "ex04_1": [(lambda new, *_: new[1:].split(4), "each new row has to come")],
     "ex03_1": [
         (of_tokens, "It cannot be drawn otherwise"),
         (one_document_is_special(of_tokens), "were they drawn one by one"),

@@ -1,60 +1,68 @@
-"""Full fine-tuning: a search for the learning rate that goes on at both borders."""
+"""Full fine-tuning: rows of old text among the new ones, against forgetting."""
 
-import math
-from functools import partial
+from copy import deepcopy
 
-from course.exercises import Quiz, Wrong, function_exercise, kind, numbers
+import torch
 
-
-def _next_rates(losses, factor):
-    finite = {rate: loss for rate, loss in losses.items() if math.isfinite(loss)}
-    best = min(finite, key=finite.get)
-    if best == max(losses):
-        return [best * factor]
-    return [best / factor] if best == min(losses) else []
+import tlkit as tl
+from course.exercises import Quiz, Wrong, called, exercise
 
 
-def _over_all(losses, factor, choose=min):
-    best = choose(losses, key=losses.get)
-    return [best * factor] if best == max(losses) else [best / factor] if best == min(losses) else []
+def _losses(model, batches, texts):
+    adamw = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for batch in batches:
+        model(input_ids=batch, labels=batch).loss.backward()
+        adamw.step()
+        adamw.zero_grad()
+    with torch.no_grad():
+        return [float(model(input_ids=text[:16], labels=text[:16]).loss) for text in texts]
 
 
-def _rates(given, *_):
-    if not isinstance(given, list | tuple):
-        raise Wrong(f"a list of rates is asked for, and this is {kind(given)}.")
-    return numbers(given, len(given))
-
-
-next_rates = function_exercise(
+@exercise(
     "ex04_1",
-    "which rate is tried next, for five searches",
-    "Find the rate with the lowest loss first. Is it the highest or the lowest of all that were tried?",
-    "A run that diverged has a loss of nan, and every comparison with nan is false: leave it out before you look for "
-    "the lowest loss. Its rate was tried all the same.",
-    right=_next_rates,
-    cases=[
-        ("for a best rate at the upper border", {1e-4: 4.8, 3e-4: 4.7, 1e-3: 4.5}, 3),
-        ("for a best rate at the lower border", {1e-3: 4.5, 1e-4: 4.4, 1e-2: 6.0}, 10),
-        ("for a best rate inside", {1e-2: 6.1, 1e-4: 4.8, 1e-3: 4.5}, 10),
-        ("for a search whose highest rate diverged", {1e-4: 4.8, 1e-3: 4.5, 1e-2: math.nan}, 10),
-        ("for a search whose first run diverged", {1e-1: math.nan, 1e-3: 4.5, 1e-4: 4.8}, 10),
-    ],
+    "the rows of four lists of batches, and then two short trainings",
+    "If k old rows join n new ones, their share is k / (n + k). Solve this for k.",
+    "`torch.randperm(len(old), generator=generator)[:k]` draws k different rows. Shuffle with the same generator.",
     mistakes={
-        "that is the best rate itself; the rate to try next is asked for.": lambda losses, factor: [
-            min(losses, key=losses.get)
-        ],
-        "nan won the comparison: leave out the runs that diverged.": _over_all,
-        "you looked for the highest loss.": partial(_over_all, choose=max),
-        "a rate that diverged was tried, too: the best rate has a worse neighbour there.": lambda losses, factor: (
-            _next_rates({rate: loss for rate, loss in losses.items() if math.isfinite(loss)}, factor)
-        ),
-        "the other border has to be looked at as well.": lambda losses, factor: [
-            rate for rate in _next_rates(losses, factor) if rate > max(losses)
-        ],
+        "a row is neither new nor old": lambda new, *_: (new + 1).split(4),
+        "8 old rows are wanted, not 0": lambda new, *_: new.split(4),
+        "four rows": lambda *a: torch.cat(a[:2])[:32].split(8),
+        "shuffle all rows together": lambda *a: torch.cat(a[:2])[:32].split(4),
+        "the seed alone": lambda *a: torch.cat(a[:2])[:32][torch.randperm(32)].split(4),
     },
-    read=_rates,
-    alike=lambda given, right: len(given) == len(right) and all(map(math.isclose, given, right)),
 )
+def replay(answer: object) -> None:
+    """Judge the rows; then train on them, and print what both languages gain or lose."""
+    tl.setup()
+    loaded = tl.load_model(tl.BUNDLED)
+    (new, *rust), (old, *python) = (
+        [tl.pack(texts, loaded.tokenizer, 64) for texts in (corpus.train, corpus.validation)]
+        for corpus in map(tl.load_corpus, ("rust", "general"))
+    )
+    new = new[:24]
+    of_new, of_old = ([*map(tuple, rows.tolist())] for rows in (new, old))
+
+    def mixed(share, seed):
+        batches = called(answer, new.clone(), old.clone(), share, seed)
+        rows = [tuple(row) for batch in batches for row in batch.tolist()]
+        news, count = [row for row in rows if row in of_new], round(24 * share / (1 - share))
+        for fault, why in (
+            ({*rows} - {*of_new, *of_old}, "a row is neither new nor old"),
+            ({*of_new} - {*rows} or len({*rows}) < len(rows), "each new row has to come, and none twice"),
+            (len(rows) - 24 != count, f"{count} old rows are wanted, not {len(rows) - 24}"),
+            ({*map(len, batches[:-1])} != {4}, "each batch but the last has four rows"),
+            (news in (of_new, rows[:24] if count else 0), "shuffle all rows together"),
+        ):
+            if fault:
+                raise Wrong(f"for the share {share:g}, {why}.")
+        return batches, rows, news
+
+    (batches, *one), (_, *same), (_, *other) = map(mixed, (0.25,) * 3, (0, 0, 1))
+    if one != same or {*one[0]} == {*other[0]} or one[1] == other[1]:
+        raise Wrong("the seed alone has to decide which old rows come, and the order of all.")
+    for way, steps in (("before training", ()), ("without replay", mixed(0.0, 0)[0]), ("with replay", batches)):
+        losses = _losses(deepcopy(loaded.model), steps, (*rust, *python))
+        print("validation loss {}: Rust {:.2f}, Python {:.2f}".format(way, *losses))
 
 
 QUIZ = Quiz(
