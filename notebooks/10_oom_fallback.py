@@ -62,13 +62,12 @@ def adamw(parameters):
 # PyTorch asks the driver for large *segments* and cuts pieces for tensors from them. *Allocated* memory belongs to
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB. Its reserve of 195 MiB lies in smaller pieces, and is under 1% of
-# the card. The tensor that fails is only the first without room, so look for what fills the card. (If "this process"
-# uses far less, another holds the rest: see `nvidia-smi`.)
+# Card A is full: tensors hold 22.9 of its 23.65 GiB. The tensor that fails is only the first without room, so look for
+# what fills the card. If "this process" used far less, another one would hold the rest, and `nvidia-smi` would name it.
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
-# Its cure on Linux: set `PYTORCH_ALLOC_CONF=expandable_segments:True` in the environment (`PYTORCH_CUDA_ALLOC_CONF` up
-# to 2.9) before you start Python.
+# On Linux, set `PYTORCH_ALLOC_CONF=expandable_segments:True` (up to PyTorch 2.9 `PYTORCH_CUDA_ALLOC_CONF`) in the
+# environment before you start Python: then segments can grow, and fewer gaps remain.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Micro-batches, and the mean of means
@@ -84,8 +83,8 @@ def adamw(parameters):
 # $$\frac{1}{n} \sum_{j=1}^{k} \sum_{i \in P_j} \ell_i \qquad \text{and not} \qquad
 # \frac{1}{k} \sum_{j=1}^{k} \frac{1}{n_j} \sum_{i \in P_j} \ell_i$$
 #
-# The two agree only if all $n_j$ are equal, but padded positions have the label -100 and do not count. These are the
-# weights of tokens if two rows are short:
+# The two agree only if all $n_j$ are equal. With padding they are not, because padded positions have the label -100 and
+# do not count. The picture shows how much each token weighs if two rows are short:
 
 # %% slideshow={"slide_type": "subslide"}
 short = torch.tensor([[0] * 6, [0] * 6, [0] * 2 + [-100] * 4, [0] + [-100] * 5])
@@ -132,8 +131,8 @@ course.claim("Micro-batches give the gradient of the whole batch", right < 1e-4)
 print(f"the mean of means is off by {apart(means, whole):.0%} of the right one's norm")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The 28 tokens of the two short texts weigh as much as the 126 of the long ones, so each counts 4.5 times as much. The
-# `Trainer` of transformers had this fault until October 2024.
+# It is off by far more, because the 28 tokens of the two short texts together weigh as much as the 126 of the long
+# ones. Each counts 4.5 times as much. The `Trainer` of transformers had this fault until October 2024.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Checkpointing: compute twice, keep less
@@ -141,7 +140,7 @@ print(f"the mean of means is off by {apart(means, whole):.0%} of the right one's
 # Micro-batches help until one row is left. [Activation checkpointing](glossary.md#activation-checkpointing) lowers what
 # this row keeps. It stores only the input of a block, and computes the block's forward pass a second time when
 # backpropagation reaches it. PyTorch's `checkpoint(function, *inputs)` does this, so we put it around the `forward` of
-# each block. (`use_cache=False`, or the second pass would add its keys to the KV cache again.)
+# each block.
 #
 # `tl.track_memory` counts the bytes of live tensors. A block keeps 15,128 bytes a token ([lesson 9](09_memory.ipynb)).
 # **How much will we save for 256 tokens in eight blocks?**
@@ -166,17 +165,17 @@ kept, fewer = activations(load()), activations(checkpointed())
 print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We save 28 MiB, and the gradient stays the same. But a backward pass costs about two forward passes, so a block now
-# costs four instead of three.
+# We save 28 MiB, and the gradient stays the same. But a backward pass costs about two forward passes, so a block's step
+# now costs four of them instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
 #
 # Micro-batches and checkpointing save activations. Weights, gradients and AdamW's two moments remain. The moments are
-# half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*: the
-# gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW` takes
-# settings and moments from an AdamW on the card, so it can replace that one in mid-run (then set `scheduler.optimizer`
-# to its `adamw`).
+# half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*. In each
+# step the gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW`
+# takes settings and moments from an AdamW on the card, so it can replace it in mid-run. If you have a scheduler, set
+# `scheduler.optimizer` to its `adamw`.
 
 
 # %%
@@ -210,9 +209,8 @@ class HostAdamW:
 # not stand inside the `except` block?**
 #
 # The exception holds a traceback with the local variables of the functions that failed, the activations among them.
-# Python drops it only at the end of the block. If the function that failed tried again itself, its own `logits` and
-# `loss` would hold activations even longer. `torch.cuda.empty_cache()` does not help: PyTorch has emptied its cache
-# before it raises the error. So the step is a function of its own: `attempt` notes where it failed, and returns.
+# Python drops it only at the end of the block. So the step is a function of its own: `attempt` notes where it failed,
+# and returns. `torch.cuda.empty_cache()` would not help, because PyTorch empties its cache before it raises the error.
 
 
 # %%
@@ -238,11 +236,11 @@ def attempt(model, optimizer, inputs, labels, size):
 #
 # Checkpointing and the move make room, so the loop then tries the whole batch again.
 #
-# With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
-# before it changes a weight. So a failed step has changed nothing and can be repeated, though with new dropout.
-# (Without `fused`, every step needs scratch memory, and may fail half-way.)
+# Has a failed step changed anything? With one parameter group and `fused=True`, AdamW needs new memory only in its
+# first step, when it makes all moments before it changes a weight. So the step can be repeated, though with new
+# dropout. Without `fused`, every step needs scratch memory and may fail half-way.
 #
-# `batches` are pairs of inputs and labels. The loop names no card: move them and the model to yours, and it runs there.
+# The loop names no card: move the model and the `batches` of inputs and labels to yours, and it runs there.
 
 
 # %%
@@ -268,7 +266,7 @@ def train(model, batches, size=4):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # We try it on a *virtual card*: the processor computes, and inside the `with` block a tensor beyond the budget is
 # refused with CUDA's message. `card.count` adds the weights, which were loaded before, and `host` leaves out what
-# `HostAdamW` makes, because that lies in RAM. (A real card needs neither.)
+# `HostAdamW` makes, because that lies in RAM. A real card needs neither.
 #
 # Weights and gradients take 15 MiB each, the moments 31, and a row's activations and logits about 11. We train without
 # a card, then on 76 MiB, and compare the weights. **At which step will the small card fail, and how many rows will fit
@@ -294,9 +292,9 @@ def recovered(memory):
 recovered("76MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Step 1 fits in one piece: 15 + 4 × 11 = 59 MiB, as gradients are made while activations are freed. From step 2 on,
-# with the moments, four rows at once need 46 + 4 × 11 = 90 MiB, and two at once 46 + 15 + 2 × 11 = 83, as the gradients
-# of the first two wait. Single rows need 72.
+# Step 1 fits in one piece: weights and the activations of four rows are 15 + 4 × 11 = 59 MiB, and gradients are made
+# while activations are freed. From step 2 on the moments exist, too, and four rows at once need 31 MiB more, 90. Two at
+# once need 46 + 15 + 2 × 11 = 83, because the gradients of the first two wait. Single rows need 72, and fit.
 #
 # **What fails on two smaller cards, and how many rows fit after the remedy?**
 
@@ -304,13 +302,11 @@ recovered("76MiB")
 pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On 70 MiB, a single row does not fit beside the moments in step 2. With checkpointing all four do. The peak is now at
-# the end of the backward pass, where the tied embedding's gradient (3 MiB) exists three times: 46 + 15 + 2 × 3 = 67
-# MiB.
+# On 70 MiB, a single row does not fit beside the moments in step 2. With checkpointing all four do: they need 67 MiB.
 #
 # On 48 MiB, weights, gradients and moments alone are too much (61), so the first optimizer step fails. Activations are
 # gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows need 59 MiB, two 52, and
-# one 41.
+# one 41, which fits.
 #
 # **What does each remedy cost?** Here are the processor's seconds for a step, the fastest of nine, and for one forward
 # pass of the blocks.
@@ -333,11 +329,12 @@ rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(9)]
 pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more: the blocks' forward pass again, so its seconds are a little more than the sum of two
-# rows. Single rows compute the same, but less efficiently. The host costs little here, as AdamW runs on the same
-# processor. On a real card it can cost most: for 6.7 billion parameters in bf16, 27 GB of gradients and weights travel
-# each step, a second at 25 GB/s, and AdamW moves 189 GB in RAM (28 bytes a parameter), nearly two seconds more at 100
-# GB/s.
+# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes a little more than the
+# first and the fourth row together. Single rows compute the same as four at once, but less efficiently.
+#
+# The host costs little here, because AdamW runs on the same processor. On a real card it can cost most. With 6.7
+# billion parameters in bf16, each step sends 27 GB of gradients and weights, which takes a second at 25 GB/s. AdamW
+# then moves 189 GB in RAM, nearly two seconds more at 100 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -366,8 +363,8 @@ difference = apart(thrifty, by_trainer(per_device_train_batch_size=4))
 course.claim("Trainer makes the same weights in both ways", difference < 1e-4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `Trainer` can also recover, by `auto_find_batch_size=True`, but it starts again from step 1, with the weights that it
-# has by then and nine tenths of the rows, another effective batch.
+# With `auto_find_batch_size=True`, `Trainer` can also recover. But it starts again from step 1 with the weights that it
+# has by then, and with nine tenths of the rows, which changes the effective batch.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What fits on 24 GB
@@ -387,10 +384,11 @@ needs = {  # bytes: weights + gradients + what the optimizer keeps on the card
 pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Full fine-tuning does not fit while all gradients wait on the card. ZeRO-Offload sends each to the host when it is
-# made: then the weights fit, half of 25.1 GiB, and RAM needs 108 GB (16 bytes a parameter). LoRA leaves 7 GiB. With
-# checkpointing, a row of 2,048 tokens takes 1.2 GiB at the loss: 0.5 for 32 block inputs in bf16, 0.7 for three tensors
-# of logits in fp32. So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
+# LoRA and QLoRA do. Full fine-tuning does not, while all gradients wait on the card. ZeRO-Offload sends each gradient
+# to the host as soon as it is made: then only the weights stay, half of 25.1 GiB, and RAM needs 108 GB.
+#
+# LoRA leaves 7 GiB for activations. With checkpointing, a row of 2,048 tokens takes 1.2 GiB at the loss, for 32 block
+# inputs and three tensors of logits. So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
