@@ -57,6 +57,10 @@ def new_model():
 pictures.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# Prompt and prefix tuning can never be merged. They change no weight, but put trained vectors before the text, which
+# take up context. BitFit and LN tuning train the model's own parameters, so there is nothing to merge. The other five
+# can be merged, and then cost nothing in use.
+#
 # | method | trains | why it starts as the base model |
 # | --- | --- | --- |
 # | LoRA | $A$ of shape ($r$, in) and $B$ (out, $r$) | $B = 0$ |
@@ -65,28 +69,26 @@ pictures.family_picture()
 # | IA3 | factors for outputs of `q_proj` (Llama: `k_proj`) and `v_proj`, inputs of `down_proj` | $\ell = 1$ |
 # | OFT | rotations $R$ of small groups of inputs (here 16) | $R$ is the identity |
 # | BitFit | the biases $b$ | they were there before |
-# | LN tuning | the scales $\gamma$ of the norms | they were there before |
+# | LN tuning | the scales $\gamma$ of all norms (peft by default: one a block) | they were there before |
 # | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not |
 # | prefix tuning | keys and values before those of the text, in every block | it does not |
 #
-# Prompt and prefix tuning can never be merged. The text attends to their vectors from the first step on, and they take
-# up context. Five of the other seven cost nothing in use once they are merged; BitFit and LN tuning have nothing to
-# merge. DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns a row's direction and
-# length separately. IA3 multiplies element by element ($\odot$) with its factors $\ell$.
+# DoRA scales every row of $W + \frac{\alpha}{r} B A$ to the length $m$, so it learns a row's direction and length
+# separately. IA3 multiplies element by element ($\odot$) with its factors $\ell$.
 #
 # Four more change one detail of LoRA:
 #
 # - **rsLoRA** (`use_rslora=True`) replaces $\alpha / r$, which becomes small at a high rank, by $\alpha / \sqrt r$.
-# - **PiSSA** (`init_lora_weights="pissa"`, in our record with $\alpha = r$) starts $A$ and $B$ from the largest singular
-#   vectors of $W$ (lesson 5) and subtracts their product from $W$, so nothing changes at first.
+# - **PiSSA** (`init_lora_weights="pissa"`) starts $A$ and $B$ from the largest singular vectors of $W$ (lesson 5) and
+#   subtracts their product from $W$, so nothing changes at first.
 # - **LoRA+** gives $B$ a higher rate (here 16 times $A$'s).
-# - **LoRA-FA** trains only $B$ and leaves $A$ random, so it need not keep $A$'s inputs.
+# - **LoRA-FA** trains only $B$ and leaves $A$ random, so backpropagation does not need $A$'s inputs.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## BitFit by hand
 #
 # [BitFit](glossary.md#bitfit) is the simplest: freeze everything but the biases. Our model is a small Qwen2, in which
-# only the layers for queries, keys and values have biases. (A Llama, such as SmolLM2, has none.)
+# only the layers for queries, keys and values have biases.
 #
 # **BitFit trains 0.08% of the parameters. What share of full fine-tuning's arithmetic does a step still need?** We let
 # torch count the floating-point operations ([FLOPs](glossary.md#flop)) of a step on four rows.
@@ -111,12 +113,15 @@ share = flops(model) / all_flops
 print(f"BitFit needs {share:.0%} of the arithmetic of full fine-tuning")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The lowest bias is in block 0, so the gradient must come down through the whole model. Of lesson 7's three products in
-# a linear layer BitFit skips only the third, the weights' gradient. All nine methods train something in or before block
-# 0, so a step needs about two thirds of a full one's FLOPs or more. They save disk space and usually memory.
+# It still needs 69%. A step computes three products in each linear layer (lesson 7): the output, the gradient of the
+# input, and the gradient of the weights. BitFit skips only the third. It needs the second throughout, because the
+# gradient must come down through the whole model to the biases of block 0.
+#
+# All nine methods train something in or before block 0, so a step needs about two thirds of full fine-tuning's FLOPs or
+# more. They save disk space and usually memory.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `fit` makes six steps of AdamW on whatever can be trained. The trained biases alone go into a file. A new model takes
+# `fit` makes six steps of AdamW on whatever can be trained. Only the trained biases go into a file. A new model takes
 # them with `strict=False`, as the file lacks the rest. (Misspelt names are ignored, too, so check the result.)
 
 
@@ -150,12 +155,27 @@ course.claim("The saved biases turn a new model into the trained one", same)
 # ## Swap the method
 #
 # In peft most methods are one configuration. (LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`.) A wrong
-# one may train without any error, so look at three numbers first: in how many layers peft puts an adapter, how many
+# one may train without any error, so audit it first by three numbers: in how many layers peft puts an adapter, how many
 # parameters are trained, and the largest change of any logit, which is 0 if the method starts as the base model. (For
-# PiSSA, which changes $W$ itself, and prompt tuning, whose logits also cover its vectors, compare perplexities.)
-#
-# Of the two LoRAs below one names no layers. Of the two prefixes of 16 tokens one is left to peft, and one is zeros.
-# **How many of the 56 linear layers does each LoRA adapt, and does either prefix start as the base model?**
+# PiSSA and prompt tuning, compare perplexities instead.)
+
+
+# %%
+@torch.no_grad()
+def audit(adapted, tokens):
+    """Adapted layers, trained parameters, and the largest change of a logit."""
+    layers = len(getattr(adapted, "targeted_module_names", ()))  # a prefix has none
+    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
+    logits = adapted(input_ids=tokens).logits
+    with adapted.disable_adapter():
+        change = logits - adapted(input_ids=tokens).logits
+    return layers, trained, change.abs().max().item()
+
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We audit six configurations. One of the two LoRAs names no layers. Of the two prefixes, both of 16 tokens, one starts
+# from peft's random vectors and one from zeros. **How many of the 56 linear layers does each LoRA adapt, and does
+# either prefix start as the base model?**
 
 # %% tags=["nbval-ignore-output"]
 causal = {"task_type": "CAUSAL_LM"}
@@ -176,43 +196,30 @@ def adapt(name):
     return get_peft_model(new_model(), configs[name])
 
 
-@torch.no_grad()
-def audit(adapted, tokens):
-    """Adapted layers, trained parameters, and the largest change of a logit."""
-    layers = len(getattr(adapted, "targeted_module_names", ()))  # a prefix has none
-    trained = sum(p.numel() for p in adapted.parameters() if p.requires_grad)
-    logits = adapted(input_ids=tokens).logits
-    with adapted.disable_adapter():
-        change = logits - adapted(input_ids=tokens).logits
-    return layers, trained, change.abs().max().item()
-
-
-found = {}
+audits = {}
 for name in configs:
     adapted = adapt(name).eval()
-    found[name] = [*audit(adapted, validation), perplexity(adapted)]
+    audits[name] = [*audit(adapted, validation), perplexity(adapted)]
 columns = ["layers", "trained", "change of a logit", "perplexity"]
-pd.DataFrame.from_dict(found, orient="index", columns=columns).round(1)
+pd.DataFrame.from_dict(audits, orient="index", columns=columns).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# For a Qwen2 peft's default is `q_proj` and `v_proj`, so only 16 of the 56 layers get an adapter. (For LN tuning it is
-# one norm a block; our record trains all.) There is no warning, so two people who report "LoRA, $r = 8$" may have
-# trained different things.
+# With `all-linear` LoRA adapts all 56, but only 16 if no layers are named, because peft's default for a Qwen2 is
+# `q_proj` and `v_proj`. There is no warning, so two people who report "LoRA, $r = 8$" may have trained different
+# things.
 #
 # Neither prefix starts as the base model. Keys drawn at random, peft's default, pull attention away from the text, and
-# the perplexity rises from 120 to 190. Zeros, which the record used, are safer but no guarantee, because a key of zeros
-# has score 0, which softmax still turns into attention. Our model's perplexity hardly changes, but SmolLM2's rises by
-# about 40%.
+# the perplexity rises from 120 to 190. Zeros are safer but no guarantee, because a key of zeros has score 0, which
+# softmax still turns into attention. Our model's perplexity hardly changes, but SmolLM2's rises by about 40%.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train, save, merge
 #
-# `try_out` makes a row of a table, with the perplexity on validation text after six steps and the size of the saved
-# file. Each rate is the best of a recorded search (for rank 1, of three in runs like this). **LoRA of rank 8 trains 72
-# times as many parameters as BitFit. How much more arithmetic does it need?**
+# `try_out` trains a configuration for six steps, and makes a row of a table: FLOPs, perplexity on validation text, and
+# size of the saved file.
 
 
-# %% tags=["nbval-ignore-output"]
+# %%
 rows = {"BitFit": [100 * share, after, file.stat().st_size / 1000]}
 configs["LoRA, rank 1"] = LoraConfig(**lora | {"r": 1, "lora_alpha": 2})
 
@@ -227,6 +234,11 @@ def try_out(name, rate):
     return model
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Each rate is the best of a recorded search (for rank 1, of three in runs like this). **LoRA of rank 8 trains 72 times
+# as many parameters as BitFit. How much more arithmetic does it need?**
+
+# %% tags=["nbval-ignore-output"]
 try_out("LoRA", 0.01)
 dora = try_out("DoRA", 0.01)
 try_out("LoRA, rank 1", 0.02)
@@ -236,12 +248,12 @@ live = pd.DataFrame.from_dict(rows, orient="index", columns=columns)
 live.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are small. If the file
-# must be small, compare LoRA of rank 1 (93 with 125 kB) and IA3 (99 with 28).
+# Little: LoRA needs 74%, only 5 points more than BitFit, because the products with the thin $A$ and $B$ are small. If
+# the file must be small, compare LoRA of rank 1 (93 with 125 kB) and IA3 (99 with 28 kB).
 #
-# The audit found 14,336 more parameters for DoRA than for LoRA: the row lengths $m$. For the gradient of $m$ every layer
-# also keeps the outputs $W x$ and $B A x$. For a step's 512 tokens that is 2 · 14,336 · 512 · 4 bytes = 59 MB, just what
-# DoRA takes beyond LoRA in our record (159 MB against 100). Once merged, it costs nothing in use:
+# DoRA takes more memory than LoRA. The audit found 14,336 more parameters, the row lengths $m$. For their gradient
+# every layer also keeps the outputs $W x$ and $B A x$. For a step's 512 tokens that is $2 \cdot 14{,}336 \cdot 512
+# \cdot 4$ bytes, or 59 MB, just the difference in our record. Once merged, DoRA costs nothing in use:
 
 # %%
 merged = PeftModel.from_pretrained(new_model(), folder / "DoRA").merge_and_unload()
@@ -254,22 +266,22 @@ course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", sam
 # ## Which methods differ from LoRA?
 #
 # Six steps on 24 rows cannot rank the methods. So for our record we trained the nine methods, the four variants and
-# QLoRA on 200 Rust texts, in 55 steps on the bundled model and 44 on SmolLM2-135M, with three seeds each, and scored
-# them on the same 40 test documents. Each had the best rate of its own search, because a shared rate favours whichever
-# it suits.
+# QLoRA on 200 Rust texts, for about 50 steps with three seeds each, on the bundled model and SmolLM2-135M. Each had the
+# best rate of its own search, because a shared rate favours whichever it suits. All were scored on the same 40 test
+# documents.
 #
-# As in [lesson 4](04_full_fine_tuning.ipynb) we subtract LoRA's loss document by document, so what makes a document hard
-# for both cancels. But other seeds would have given other models, so the interval combines both sources of chance:
+# As in [lesson 4](04_full_fine_tuning.ipynb) we subtract LoRA's loss document by document, so what makes a document
+# hard for both cancels. But other seeds would have given other models, so the interval combines both sources of chance:
 #
 # $$\text{mean difference} \pm \sqrt{(t_{39}\, s_{\text{documents}})^2 + (t_2\, s_{\text{seeds}})^2}$$
 #
 # Each $s$ is a [standard error](glossary.md#standard-error): how far the mean typically moves with other documents or
-# seeds. The interval reaches Student's $t$ standard errors to each side. For 95% that is 2.0 with 40 documents
-# ($t_{39}$), but 4.3 with three seeds ($t_2$), because three runs say little about spread.
+# seeds. Student's $t$ says how many standard errors the interval reaches to each side. For 95% that is 2.0 with 40
+# documents ($t_{39}$), but 4.3 with three seeds ($t_2$), because three runs say little about spread.
 #
-# We ask 13 questions at once (SmolLM2: 12), so one interval would often miss by chance. [Bonferroni's
-# correction](glossary.md#bonferroni-correction) widens them so that in 95% of studies none misses: $t$ rises to about 3
-# and 16. **Which methods will be worse than LoRA on both models?**
+# We ask 13 questions at once (SmolLM2: 12), so by chance some interval would often miss. [Bonferroni's
+# correction](glossary.md#bonferroni-correction) widens them all so that in 95% of studies none misses: $t$ rises to
+# about 3 and 16.
 
 
 # %%
@@ -279,17 +291,21 @@ def above_lora(folders):
     record["loss"] = record.nats / record.tokens
     losses = record.pivot_table("loss", ["document", "seed"], "strategy")
     losses = losses.filter(pictures.METHODS)  # those of them that the record has
-    apart = losses.drop(columns="lora").sub(losses["lora"], axis=0)
+    differences = losses.drop(columns="lora").sub(losses["lora"], axis=0)
     squares = 0
     for source in ("document", "seed"):
-        means = apart.groupby(source).mean()
-        t = stats.t.ppf(1 - 0.025 / apart.shape[1], len(means) - 1)  # corrected
+        means = differences.groupby(source).mean()
+        t = stats.t.ppf(1 - 0.025 / differences.shape[1], len(means) - 1)  # corrected
         squares += (t * means.sem()) ** 2  # sem: the standard error
-    mean, half = apart.mean(), squares**0.5
+    mean, half = differences.mean(), squares**0.5
     ends = {"difference": mean, "low": mean - half, "high": mean + half}
     return 100 * np.expm1(pd.DataFrame(ends))
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# **Which methods will be worse than LoRA on both models?**
+
+# %%
 smollm2 = "smollm2-135m-instruct"
 studies = {"bundled model": ["tiny/all"], "SmolLM2-135M": [smollm2, f"{smollm2}/peft"]}
 tables = {model: above_lora(folders) for model, folders in studies.items()}
@@ -302,19 +318,16 @@ course.claim("No method is measurably better than LoRA", best >= 0)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # - **Worse on both models** are IA3, LN tuning, prefix and prompt tuning.
 # - **Worse on the bundled model only** are LoRA-FA (with plain AdamW), OFT and VeRA (rank 64). So is BitFit, which
-#   SmolLM2 cannot use.
+#   SmolLM2 cannot use, as it has no biases.
 # - **Worse on SmolLM2 only** is QLoRA, on weights that had been rounded to 4 bits before ([lesson 6](06_qlora.ipynb)).
 # - **Neither measurably better nor worse** on either model are DoRA, rsLoRA, PiSSA and LoRA+. That does not make them
 #   equal: rsLoRA's interval on SmolLM2 reaches from -12.5% to +14.4%.
 #
 # A single question, asked before you look, needs no correction. Had we asked only about DoRA on the bundled model, it
-# would be 1.3% better (0.7 to 1.8): see exercise 8.1.
+# would be 1.3% better (0.7% to 1.8%): see exercise 8.1.
 #
-# All this is about Rust. On Python, rsLoRA, PiSSA and LoRA+ forget less than LoRA on the bundled model (a perplexity of
-# 47 to 49 against 54), but more on SmolLM2 (30 to 32 against 28).
-#
-# The search was coarse: rates 2 to 10 times apart, with shorter runs on the bundled model and one seed on SmolLM2. A
-# finer one may shrink LoRA's lead.
+# All this is about learning Rust, not about forgetting Python. The search was coarse, too: rates 2 to 10 times apart,
+# with shorter runs on the bundled model and one seed on SmolLM2. A finer one may shrink LoRA's lead.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which one when
@@ -325,7 +338,7 @@ course.claim("No method is measurably better than LoRA", best >= 0)
 # | the frozen weights do not fit into memory | [QLoRA](06_qlora.ipynb) |
 # | LoRA is tuned, and time and memory are left | DoRA: expect no large change |
 # | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) |
-# | thousands of adapters to store | try LoRA of rank 1 (125 kB, not in the record); IA3 (28 kB) is worse than rank 8 on both models |
+# | thousands of adapters to store | try LoRA of rank 1 (not in the record); IA3 is worse than rank 8 on both models |
 # | many [adapters on one server](19_ship_it.ipynb) | LoRA, unless the server's documentation names another |
 # | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps (Lester et al.) |
 

@@ -2,7 +2,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from course.lesson08.checks import _decide
 from tlkit.evidence.learning_rates import best_rates, recorded_rates
-from tlkit.strategies.methods import METHODS, PISSA, lora_plus
+from tlkit.strategies.methods import METHODS, lora_plus
 
 assert biases == 8 * (192 + 96 + 96) == 3_072 and round(100 * biases / 4_036_800, 2) == 0.08
 having = {name.split(".")[-2] for name, _ in new_model().named_parameters() if name.endswith("bias")}
@@ -30,7 +30,7 @@ assert 12.3 < live["file, kB"].iloc[0] < 16
 for rate in (0.01, 0.05):
     try_out("LoRA, rank 1", rate)
     assert live.perplexity["LoRA, rank 1"] < rows["LoRA, rank 1"][1]
-layers, trained, changes, starts = zip(*found.values(), strict=True)
+layers, trained, changes, starts = zip(*audits.values(), strict=True)
 assert layers == (len(outs), 16, 56, 24, 0, 0) and changes[:2] == (0, 0) and max(changes[2:4]) < 1e-3
 assert trained == (221_184, 8 * 8 * (192 + 192 + 192 + 96), 235_520, 8 * (192 + 96 + 512), 24_576, 24_576)
 assert starts[0] == starts[1] == first and round(starts[4], -1) == 190
@@ -39,7 +39,7 @@ adapted = get_peft_model(new_model(), LoraConfig(**causal))
 assert {name[-6:] for name in adapted.targeted_module_names} == {"q_proj", "v_proj"}
 all_methods = course.recorded("tiny/all/comparison").set_index("strategy")
 assert all_methods.trainable_parameters["vera"] == sum(outs) + 56 * 64 and lora_plus.__defaults__ == (16,)
-assert PISSA["alpha"] == PISSA["r"] == 8 and METHODS["oft"].options["block"] == 16
+assert METHODS["oft"].options["block"] == 16
 adapted = get_peft_model(new_model(), IA3Config(**causal))
 assert {name.split(".")[-1] for name in adapted.targeted_module_names} == {"q_proj", "v_proj", "down_proj"}
 assert adapted.active_peft_config.feedforward_modules == {"down_proj"}
@@ -55,8 +55,6 @@ assert {*both.index} - {*tables["SmolLM2-135M"].index} == {"bitfit"} and len(bot
 losses = course.recorded("tiny/all/documents").eval("loss = nats / tokens").set_index(["strategy", "document", "seed"])
 pair = [losses.loss[method].unstack() for method in ("lora", "dora")]
 assert [_decide(*pair, margin) for margin in (0, 0.01, 0.02)] == ["switch", "cannot tell", "stay"]
-variants = ["lora", "rslora", "pissa", "lora_plus"]
-assert all_methods.general[variants].round().tolist() == [54, 47, 48, 49]
 
 peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
@@ -71,7 +69,5 @@ assert round(real["prefix_tuning"] / real["lora"], 1) == 1.4
 assert {"train_documents: 200", "test_documents: 40", "seeds: 3"} <= {*course.provenance("tiny/all").splitlines()}
 real = pd.concat(course.recorded(f"{smollm2}{part}/comparison") for part in ("", "/peft")).set_index("strategy")
 assert -(-round((real.tokens_per_second * real.seconds).min() / 127) // 4) == 44
-assert real.general[variants].round().tolist() == [28, 31, 30, 32]
 real = real.peak_memory_mb
-assert [round(peak[m]) for m in ("lora", "dora")] == [100, 159]
 assert [round(table["lora_fa"] / table["lora"], 2) for table in (real, peak)] == [0.88, 0.85]
