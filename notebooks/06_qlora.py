@@ -4,8 +4,8 @@
 # *Can frozen weights be stored in 4 bits each, and what does the model lose by it?*
 #
 # LoRA never changes the pretrained weights, but it keeps them in memory, 13.5 GB in 16 bits for Llama 2 7B. Because
-# these weights are only read, QLoRA can store them more coarsely: it rounds each to one of sixteen values, notes in 4
-# bits which one it is, and trains LoRA's adapters beside them. This rounding is called
+# these weights are only read, QLoRA can store them more coarsely. It rounds each weight to one of sixteen values, notes
+# in 4 bits which one it is, and trains LoRA's adapters beside the rounded weights. This rounding is called
 # [quantisation](glossary.md#quantisation).
 #
 # **You will be able to**
@@ -39,10 +39,10 @@ from course.lesson06.pictures import four_bit_layer
 tl.setup()
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED)
 rust = tl.load_corpus("rust").limited(60, 40)
-device, number = "cpu", torch.float32  # on a recent GPU: "cuda", torch.bfloat16
+device, dtype = "cpu", torch.float32  # on a recent GPU: "cuda", torch.bfloat16
 train_rows = tl.pack(rust.train, tokenizer, 128)[:64].to(device)  # those of lesson 5
 held_out = tl.pack(rust.validation, tokenizer, 128)[:20].to(device)
-load = partial(AutoModelForCausalLM.from_pretrained, dtype=number, device_map=device)
+load = partial(AutoModelForCausalLM.from_pretrained, dtype=dtype, device_map=device)
 new_model = partial(load, tl.BUNDLED)
 base = new_model()
 
@@ -50,8 +50,8 @@ base = new_model()
 # ## One layer of QLoRA
 #
 # Here is the query projection of the first block. The layer stores a code of 4 bits for each weight, and a few scales
-# that say how large the coded weights are. For each forward pass it unpacks both into a matrix $\tilde{W}$ of ordinary
-# numbers, multiplies, and drops it again. The adapter is LoRA's:
+# that say how large the coded weights are. For each forward pass it unpacks both into a matrix $\tilde{W}$, multiplies,
+# and discards it. The adapter is LoRA's:
 #
 # $$h = \tilde{W} x + \frac{\alpha}{r} B A x, \qquad \tilde{W} = \mathrm{unpack}(\mathrm{codes}, \mathrm{scales})$$
 
@@ -60,15 +60,15 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice a step (three times with [activation checkpointing](glossary.md#activation-checkpointing)). Only the blocks'
-# linear layers are packed: errors of the head (here also the embedding) would go straight into the predictions.
+# twice a step. Only the linear layers in the blocks are packed: errors of the head would go straight into the
+# predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
 #
-# NF4 ("4-bit NormalFloat") fixes sixteen *levels* between -1 and 1. It cuts each matrix into groups of 64 neighbouring
-# weights, and multiplies the levels of each group by the group's largest absolute weight, its *scale*, so that they
-# reach as far as its weights do:
+# NF4 ("4-bit NormalFloat") fixes sixteen *levels* between -1 and 1. To make them fit, it cuts each matrix into groups
+# of 64 neighbouring weights, and divides each group by the largest absolute weight in it, the *scale*. If that is 0.2,
+# for example, the level 1 stands for a weight of 0.2:
 #
 # $$s_g = \max_{i \in g} |w_i|, \qquad
 # c_i = \arg\min_c \left| \frac{w_i}{s_g} - \mathrm{level}[c] \right|, \qquad
@@ -81,9 +81,9 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 # distribution, the numbers that cut it into parts of equal probability. They lie close together near zero and far apart
 # at the ends. Seven are negative, eight positive, and one is zero, so that zero stays zero.
 #
-# The quantile of probability 1 is infinite, so NF4 stops a little before it, at the mean of $1 - 1/32$ and $1 - 1/30$
-# (half of one of 16 or 15 parts). Both sides begin at zero (probability 0.5), so `[:-1]` drops the zero, and we
-# add it once.
+# The quantile of probability 1 is infinite, so the outermost level lies half a part before it: at $1 - 1/32$ with 16
+# parts, at $1 - 1/30$ with 15. NF4 takes the mean of both. Each side ends at zero (probability 0.5), so `[:-1]` drops
+# the zero, and we add it once.
 
 # %%
 end = 1 - (1 / 32 + 1 / 30) / 2
@@ -93,9 +93,8 @@ nf4 = torch.cat([negative, torch.zeros(1), positive]).sort().values
 nf4 = nf4 / nf4.max()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `bucketize` says between which two borders a number lies. With borders half-way between levels, the result is the
-# code of the nearest level. The chart compares the levels with those of *int4*, an ordinary integer of 4 bits: evenly
-# spaced from -8 to 7, divided by 8. **Which fit the weights better?**
+# `encode` finds the nearest level. `bucketize` says between which two borders a number lies, and our borders are
+# half-way between the levels.
 
 
 # %%
@@ -109,6 +108,12 @@ def encode(numbers, levels, size):
 
 weight = base.model.layers[0].self_attn.q_proj.weight.data.cpu().float()
 codes, scales = encode(weight, nf4, 64)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The chart compares NF4's levels with those of *int4*, an ordinary integer of 4 bits: evenly spaced from -8 to 7,
+# divided by 8. **Which fit the weights better?**
+
+# %%
 int4 = torch.arange(-8, 8) / 8
 
 _, axes = plt.subplots(figsize=(8, 2.8))
@@ -121,7 +126,8 @@ axes.set_title("NF4's levels are close together where most weights are")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The peaks at -1 and 1 are the largest weight of each group.
+# NF4's do: they are close together where most weights are. (The peaks at -1 and 1 are the largest weight of each
+# group.)
 #
 # **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit. QLoRA reduces this by [double
 # quantisation](glossary.md#double-quantisation): it quantises the scales as well. All are positive and similar, so
@@ -130,10 +136,9 @@ plt.show()
 #
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
-# The next cell compares your codes and weights with those of bitsandbytes, the library behind QLoRA. `coarse` is the
-# double quantisation: it encodes the scales less their mean with your `encode`, reads them back, and adds the mean
-# again. Only the 256 levels are the library's. In memory two codes share a byte: the first one, times 16, plus the
-# second.
+# The next cell compares your numbers with those of bitsandbytes, the library behind QLoRA. `coarse` is the double
+# quantisation: it encodes the scales less their mean, reads them back, and adds the mean again, with your `encode` and
+# the library's 256 levels. In memory two codes share a byte: the first, times 16, plus the second.
 
 
 # %% tags=["check-equal"]
@@ -151,19 +156,15 @@ def coarse(scales):
 
 by_hand = (nf4[codes] * coarse(scales)).reshape(weight.shape)
 bytes_by_hand = 16 * codes.flatten()[0::2] + codes.flatten()[1::2]
-equal = (bytes_by_hand == packed.flatten()).float().mean()
-print(f"{weight.numel():,} weights in {packed.numel():,} bytes, {equal:.1%} as by hand")
-apart = (by_hand - bnb.dequantize_4bit(packed, state)).abs().max()
-course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", apart < 1e-5)
+same = (bytes_by_hand == packed.flatten()).float().mean()
+print(f"{weight.numel():,} weights in {packed.numel():,} bytes, {same:.1%} as by hand")
+gap = (by_hand - bnb.dequantize_4bit(packed, state)).abs().max()
+course.claim("Read back, our weights and bitsandbytes' agree to 1e-5", gap < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What do four bits cost the model?
 #
-# Now your functions quantise every linear layer in the blocks. A second model uses int4 (which cuts a group's largest
-# weight, if positive, to 7/8). A third uses NF4 with a single scale for each matrix (size `None`). A fourth is rounded to
-# int4, then to NF4.
-#
-# **Which matters more, the levels or the number of weights that share a scale?**
+# Now your `encode` quantises every linear layer in the blocks of a model.
 
 
 # %%
@@ -184,12 +185,18 @@ def matrices(model):
 
 def quantise(model, levels, size):
     for weight in matrices(model):
-        here = levels.to(weight)  # its device and dtype
-        codes, scales = encode(weight.data, here, size or weight.numel())
-        weight.data = (here[codes] * scales).reshape(weight.shape)
+        levels = levels.to(weight)  # its device and dtype
+        codes, scales = encode(weight.data, levels, size or weight.numel())
+        weight.data = (levels[codes] * scales).reshape(weight.shape)
     return model
 
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# We compare NF4 with int4, and with NF4 that has a single scale for each matrix (size `None`). A fourth model is
+# rounded to int4, then to NF4, as if its weights had been quantised before you loaded them. **Which matters more, the
+# levels or the number of weights that share a scale?**
+
+# %%
 before = nats(base, held_out)
 models = {
     "NF4": quantise(new_model(), nf4, 64),
@@ -207,30 +214,27 @@ for name, model in models.items():
     print(percent(rise[name]), "| against NF4", percent(rise[name] - rise["NF4"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The groups matter more: the largest weight of a matrix sets its single scale, so most weights fall on the few levels
-# near zero. With groups of 64, 20 rows cannot show the cost (± is two standard errors). Nor do they separate int4 from
-# NF4 (right column). The QLoRA paper does, on models of up to 13B: mean perplexities of 34 and 27.
+# The number of weights does. If the largest weight of a whole matrix sets the scale, most weights fall on the few
+# levels near zero, and the perplexity rises by 4.7%. With groups of 64, 20 rows cannot show a cost (± is two standard
+# errors). Nor do they separate int4 from NF4 (right column). The QLoRA paper does, on models of up to 13B: a mean
+# perplexity of 34 with int4, and 27 with NF4.
 #
-# Rounding twice costs nearly as much as a single scale. The roundings are nearly independent, so their squared errors
-# add up: the square root of 10.0%² + 9.2%² is 13.6%. So quantise the original weights if you can.
+# Rounding twice costs nearly as much as a single scale. The two roundings are nearly independent, so their squared
+# errors add up: $\sqrt{10.0^2+9.2^2}=13.6$. So quantise the original weights if you can.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A QLoRA run
 #
 # `BitsAndBytesConfig` tells transformers to quantise the weights while it loads them. `prepare_model_for_kbit_training`
-# freezes everything, converts what is not packed to fp32, and by default turns on activation checkpointing.
-#
-# For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change the line of `device` and
-# `number` at the top, leave out `use_gradient_checkpointing=False`, and lower the rate. With a large model, delete
-# `base` and run `qlora` alone: all others hold full weights. The 1e-2 below suits this tiny model: begin near 3e-3 with
-# SmolLM2, and near 1e-4 with seven billion parameters (lesson 5).
+# freezes everything, converts what is not packed to fp32, and by default turns on [activation
+# checkpointing](glossary.md#activation-checkpointing).
 
 # %%
 four_bits = BitsAndBytesConfig(
     load_in_4bit=True,
     bnb_4bit_quant_type="nf4",
     bnb_4bit_use_double_quant=True,
-    bnb_4bit_compute_dtype=number,
+    bnb_4bit_compute_dtype=dtype,  # of the unpacked weights
 )
 load_packed = partial(new_model, quantization_config=four_bits)
 model = prepare_model_for_kbit_training(load_packed(), use_gradient_checkpointing=False)
@@ -246,11 +250,11 @@ qlora = get_peft_model(model, config).train()  # eval mode blocks gradients on s
 # %% tags=["nbval-ignore-output"]
 torch.manual_seed(0)  # the same A for both
 adapted = {"LoRA": get_peft_model(new_model(), config), "QLoRA": qlora}
-first, after, cpu = {}, {}, {}
+first, after = {}, {}
 for name, model in adapted.items():
     first[name] = nats(model, held_out)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.0)
-    ticks = []
+    times = []
     for batch in train_rows.split(4):
         began = time.process_time()
         loss = model(input_ids=batch, labels=batch).loss
@@ -258,40 +262,44 @@ for name, model in adapted.items():
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        ticks.append(1000 * (time.process_time() - began))  # CPU milliseconds
-    cpu[name], after[name] = min(ticks), nats(model, held_out)
-    print(name, f"{model.get_memory_footprint() / 1e6:.1f} MB, {cpu[name]:.0f} ms/step")
+        times.append(1000 * (time.process_time() - began))  # CPU milliseconds
+    after[name], fastest = nats(model, held_out), min(times)
+    print(name, f"{model.get_memory_footprint() / 1e6:.1f} MB, {fastest:.0f} ms/step")
     print(f"perplexity {first[name].mean().exp():.1f} → {after[name].mean().exp():.1f}")
 print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# QLoRA starts 1.5% higher, like your NF4 model, so double quantisation costs nothing here. Its memory is a third of
-# LoRA's in fp32, and two thirds of LoRA's in 16 bits, as the embedding stays in 32. It pays with time (here the CPU's;
-# on a GPU, use a wall clock), as each layer is unpacked for each pass. With a 7B model QLoRA took 2.8 hours and 14 GB,
-# and LoRA in bf16 1.9 hours and 21 GB [on an
-# A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms).
+# In perplexity it costs nothing that 20 rows can show. QLoRA starts 1.5% higher, like your NF4 model, and ends about 1%
+# higher. It saves two thirds of the memory that LoRA needs in fp32.
 #
-# One run proves little: with another $A$, lesson 5 ended at 84. Over three seeds and 40 documents QLoRA ends 1% higher
-# here, which may be chance ([lesson 8](08_peft_family.ipynb)). **And on SmolLM2-135M?** The
-# search of lesson 5 has one run for each rate:
+# It pays with time, because each layer is unpacked for each pass. (These are CPU times; on a GPU, use a wall clock.)
+# [On an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8
+# hours and 14 GB, and LoRA in bf16 1.9 hours and 21 GB.
+#
+# **Is the cost in perplexity as small on SmolLM2-135M?** The search of lesson 5 has one run for each rate:
 
 # %%
 search = pd.read_csv(tl.DATA / "sweeps/smollm2-135m-instruct/rates.csv", comment="#")
 search = search.query("strategy in ('lora', 'qlora') and learning_rate < 0.005")
 search = search.pivot_table("validation_perplexity", "learning_rate", "strategy")
-search.assign(percent=100 * (search.qlora / search.lora - 1)).round(1)
+search.assign(percent_above=100 * (search.qlora / search.lora - 1)).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# At 1e-6 next to nothing is learned, so rounding alone costs SmolLM2 27%, although NF4 changes roughly normal weights
-# by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, the best rate of each (1e-2 is worse).
-# (This SmolLM2 was rounded to 4 bits before; the original may lose less.) So measure your own model before you train.
+# No. At 1e-6 next to nothing is learned, so 27% is what rounding alone costs SmolLM2, although NF4 changes roughly
+# normal weights by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, the best rate of each. (This
+# SmolLM2 was rounded to 4 bits before; the original may lose less.) So measure your own model before you train.
+#
+# For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change `device` and `dtype` at the
+# top, and leave out `use_gradient_checkpointing=False`. Begin the search for the rate near 3e-3 with SmolLM2, and near
+# 1e-4 with seven billion parameters (lesson 5). If the model is large, delete `base` and run `qlora` alone: all others
+# hold full weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Merging the adapter
 #
-# Often you want the base model and its adapter (0.9 MB here) merged into one model, $W + \frac{\alpha}{r} BA$, that
-# needs no peft. **Into which weights should it be merged: the rounded ones unpacked, the original ones, or the packed
-# ones?**
+# Often you want the base model and its adapter merged into one model, $W + \frac{\alpha}{r} BA$, that
+# needs no peft. **Into which weights should the adapter be merged: the rounded ones unpacked, the original ones, or the
+# packed ones?**
 
 # %%
 warnings.filterwarnings("ignore", "Merge lora module")  # we measure what it warns of
@@ -300,20 +308,22 @@ qlora.save_pretrained(folder)  # the adapter
 sample = held_out[:8]
 beside = qlora(input_ids=sample).logits.argmax(-1)  # base and adapter side by side
 merged = {"unpacked": load_packed().dequantize(), "original": new_model()}
-for name, whole in merged.items():
-    merged[name] = PeftModel.from_pretrained(whole, folder).merge_and_unload()
+for name, model in merged.items():
+    merged[name] = PeftModel.from_pretrained(model, folder).merge_and_unload()
 merged["packed"] = qlora.merge_and_unload()
 score, same = {}, {}
-for name, whole in merged.items():
-    score[name] = nats(whole, held_out) - after["QLoRA"]
-    same[name] = (whole(input_ids=sample).logits.argmax(-1) == beside).float().mean()
+for name, model in merged.items():
+    score[name] = nats(model, held_out) - after["QLoRA"]
+    same[name] = (model(input_ids=sample).logits.argmax(-1) == beside).float().mean()
     print(f"{name}: perplexity {percent(score[name])}, same top token {same[name]:.1%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the unpacked weights give the model that you trained, because the adapter was trained beside them. With the
-# original ones the most probable token differs at one position in nine, although the perplexity is about the same, so
-# score such a model before you use it. Merged into the packed weights, the sum is rounded once more, so the perplexity
-# rises. **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
+# Into the unpacked ones. Only they give the model that you trained, because the adapter was trained beside them. With
+# the original weights the most probable token differs at one position in nine, although the perplexity is about the
+# same, so score such a model before you use it. With the packed weights, the sum is rounded once more, so the
+# perplexity rises.
+#
+# **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
 
 # %% tags=["nbval-ignore-output"]
 merged["unpacked"].to(torch.bfloat16).save_pretrained(f"{folder}/merged")
@@ -325,25 +335,26 @@ for model in (base, ready):
     written = model.generate(**start, max_new_tokens=16, repetition_penalty=1.5)
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# No, the file is as good as the model that you trained.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
-# The file is as good as the model that you trained.
-#
 # ## How much it saves, and when it is worth it
 #
 # What is not packed is in fp32. **Which shrinks more, a model of 0.5 or one of 7 billion parameters?**
 
 # %%
 for preset in ("qwen2-0.5b", "llama2-7b"):
-    whole = tl.meta_model(preset)  # shapes only, without weights
-    count = sum(p.numel() for p in whole.parameters())
-    in_blocks = sum(weight.numel() for weight in matrices(whole))
+    model = tl.meta_model(preset)  # shapes only, without weights
+    count = sum(p.numel() for p in model.parameters())
+    in_blocks = sum(weight.numel() for weight in matrices(model))
     gb, left = 2 * count / 1e9, (4.127 * in_blocks + 32 * (count - in_blocks)) / 8e9
     print(f"{preset}: {gb:.1f} GB in 16 bits, QLoRA {left:.1f} GB ({left / gb:.0%})")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Embedding and head, only 4% of the 7B model and more than a quarter of the small one, take 32 bits here. To keep them
-# in 16 (46% left of the small model, 29% of the large), do not call `prepare_model_for_kbit_training`: `get_peft_model`
-# freezes the base anyway. For checkpointing, call `model.gradient_checkpointing_enable()` and
+# The large one shrinks more, to a third. Embedding and head take 32 bits here, and they are only 4% of the 7B model,
+# but more than a quarter of the small one. To keep them in 16 bits, do not call `prepare_model_for_kbit_training`:
+# `get_peft_model` freezes the base. For checkpointing, call `model.gradient_checkpointing_enable()` and
 # `model.enable_input_require_grads()`.
 #
 # The choice depends on what fills your memory:
@@ -357,14 +368,14 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 #
 # - NF4 stores a code of 4 bits for each weight, one of sixteen levels at quantiles of a normal distribution, and a
 #   scale for 64 weights. With rounded scales, a weight takes 4.13 bits.
-# - Small groups keep the error near 9%. Its cost depends on the model (at most about 3% here, 27% on a SmolLM2 rounded
-#   before), so measure yours.
+# - Small groups keep the error near 9%. Its cost depends on the model (at most about 3% here, 27% on this SmolLM2), so
+#   measure yours.
 # - Four bits pay where frozen weights fill the memory, and cost time. Merge the adapter into the unpacked weights.
 #
 # ## Further reading
 #
 # - Dettmers, Pagnoni, Holtzman and Zettlemoyer 2023, [QLoRA: Efficient Finetuning of Quantized
-#   LLMs](https://arxiv.org/abs/2305.14314), with its paged optimizer
+#   LLMs](https://arxiv.org/abs/2305.14314)
 # - [Quantization in transformers](https://huggingface.co/docs/transformers/quantization/bitsandbytes)
 
 # %% [markdown] slideshow={"slide_type": "slide"}

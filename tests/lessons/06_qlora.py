@@ -1,7 +1,3 @@
-import os
-
-import numpy as np
-
 assert torch.allclose(nf4, state.code, atol=1e-6), "The levels of bitsandbytes"
 assert len(nf4) == 16 and (nf4 < 0).sum() == 7 and (nf4 > 0).sum() == 8
 
@@ -15,18 +11,15 @@ assert [bool(a.mean() > 2 * a.std() / 20**0.5) for a in apart] == [False, True, 
 assert all(a.mean() < min(0.03, 2 * a.std() / 20**0.5) for a in (small, others[0])), "Not more than nothing"
 assert torch.allclose(first["QLoRA"] - before, small, atol=5e-3), "By hand, by the library"
 assert percent(first["QLoRA"] - before)[:5] == "+1.5%"
+assert 0.005 < (after["QLoRA"] - after["LoRA"]).mean() < 0.015
 
-record = pd.read_csv(tl.DATA / "comparisons/tiny/documents.csv", comment="#")
-record = record.assign(loss=record.nats / record.tokens).pivot_table("loss", "document", "strategy")
-assert len(record) == 40 and round(100 * np.expm1((record["qlora"] - record["lora"]).mean())) == 1
 rises = (100 * (search.qlora / search.lora - 1)).round(1)
 assert [rises[1e-6], rises.iloc[-1]] == [27.4, 7.5] and [*search.idxmin()] == [0.00316] * 2 and len(search) == 6
 
-for preset, least, most, gb, left in (("qwen2-0.5b", 0.25, 0.29, 1.0, 46), ("llama2-7b", 0.035, 0.045, 13.5, 29)):
+for preset, least, most, gb in (("qwen2-0.5b", 0.25, 0.29, 1.0), ("llama2-7b", 0.035, 0.045, 13.5)):
     whole = tl.meta_model(preset)
     rest = 1 - sum(part.numel() for part in matrices(whole)) / whole.num_parameters()
     assert least < rest < most and round(2 * whole.num_parameters() / 1e9, 1) == gb, "not packed"
-    assert round(100 * (4.127 / 16 * (1 - rest) + rest)) == left
 
 ends = {name: loss.mean() for name, loss in after.items()}
 assert ends["QLoRA"].exp() < 90
@@ -35,8 +28,7 @@ assert all(0.87 < same[name] < 0.91 for name in ("original", "packed")), "One po
 assert score["original"].mean().abs() < 0.01
 assert abs(nats(ready, held_out).mean() - ends["QLoRA"]) < 1e-3 and "Future" in tokenizer.decode(written[0])
 held = merged["packed"].get_memory_footprint() / 1e6 + 0.9
-assert 0.3 < held / 17 < 0.36 and 0.6 < held / (2 * base.num_parameters() / 1e6 + 0.9) < 0.7, "One and two thirds"
-assert round(os.path.getsize(f"{folder}/adapter_model.safetensors") / 1e6, 1) == 0.9 and merged["packed"].training
+assert 0.3 < held / 17 < 0.36 and merged["packed"].training, "A third of LoRA's memory"
 assert all(p.is_cpu for whole in merged.values() for p in whole.parameters()), "No GPU"
 
 # after: check-equal
