@@ -52,8 +52,8 @@ def new_model():
 # ## Three products in every layer
 #
 # Almost all arithmetic of a step is in matrix products. Take one linear layer with weights $W$ of shape (out, in). Its
-# input $X$ has one row for each of $T$ tokens. A training step computes three products for this layer, and two of them
-# use $G = \partial L / \partial Y$, the gradient of the loss that arrives from above, shaped like the output $Y$:
+# input $X$ has one row for each of $T$ tokens. A training step computes three products for this layer. Two of them use
+# $G = \partial L / \partial Y$, the gradient that arrives from above, shaped like the output $Y$:
 #
 # $$Y = X W^\top \qquad \frac{\partial L}{\partial X} = G\, W \qquad \frac{\partial L}{\partial W} = G^\top X$$
 #
@@ -68,12 +68,13 @@ torch.testing.assert_close((G @ W, G.T @ X), (for_X, for_W), rtol=1e-4, atol=1e-
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Each product takes one multiplication and one addition for every pair of a token and a weight. With $N$ weights that
-# is $2NT$ operations ([FLOPs](glossary.md#flop)), so all three cost $6NT$. A frozen layer saves the third product. Any
-# layer saves the second one if *nothing below it* is trained, because then nobody needs the gradient of its input.
+# is $2NT$ operations ([FLOPs](glossary.md#flop)), and $6NT$ for all three. A frozen layer saves the third product. Any
+# layer saves the second one if *nothing below it* is trained, because then no layer needs the gradient of its input.
 #
 # The bundled model has blocks 0 to 7. Below block 0 lies the token embedding, and the head above block 7 is
 # [tied](glossary.md#tied-head) to it: they are one table, frozen or trained together. `freeze_lower` freezes blocks 0
-# to 3, and `upper_half` also the embedding. **Which products are left in these two?** (Wider boxes have more weights.)
+# to 3, and `upper_half` freezes the embedding as well. **Which products are left in each?** (A wider box has more
+# weights.)
 
 
 # %%
@@ -89,16 +90,19 @@ models["freeze_lower"].model.layers[:4].requires_grad_(False)
 products_chart(models, "A frozen block saves two products if nothing below is trained")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With `freeze_lower`, backpropagation still passes through the frozen half on its way to the embedding. With
-# `upper_half` it stops above block 3, and the tied head has lost its third product as well.
+# With `freeze_lower`, the frozen blocks save only their third product, because backpropagation passes through them on
+# its way to the embedding. With `upper_half` it stops above block 3. The head saves its third product, too, as it is
+# the frozen embedding.
 #
 # ## The whole step, counted
 #
 # Apart from the linear layers, only attention costs much arithmetic. It multiplies queries by keys, and the result by
 # values. Each of these two products takes $2 T t d$ operations for sequences of $t$ tokens, where $d$ is the width of
-# all heads together. Backpropagation needs two more for each, or none if nothing below is trained.
+# all heads together. Backpropagation adds two more for each, one for each factor's gradient, or none if nothing up to
+# here is trained.
 #
-# `step_flops` adds the products from bottom to top. `below` is true if anything up to here is trained, norms included.
+# `step_flops` adds up these products from the bottom. `below` tells whether anything up to here is trained, be it only
+# a norm.
 
 
 # %%
@@ -116,14 +120,13 @@ def step_flops(model, T=512, t=128):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# PyTorch can count too: `FlopCounterMode` adds up every product that is computed. On the CPU it skips PyTorch's fused
-# attention, so we ask for plain products (`MATH`) while we count.
+# PyTorch can count, too: `FlopCounterMode` adds up every computed product.
 #
 # **With half of the blocks frozen, how much of the arithmetic is left?**
 
 
 # %%
-def counted_flops(model):
+def counted_flops(model):  # with MATH, as on a CPU it misses fused attention
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         model(**batch).loss.backward()
     model.zero_grad()
@@ -136,16 +139,17 @@ costs["% of full"] = 100 * costs.counted / costs.counted["full"]
 costs.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Freezing half of the blocks leaves 88% of the arithmetic: four of eight blocks lose one product of three, and the head
-# and attention cost as much as before. With the embedding frozen too, 67% is left. This holds for a tied model of any
-# size: the frozen half costs a third of what it did, the other half the same, and the head two thirds.
+# Freezing half of the blocks leaves 88% of the arithmetic: these four blocks save one product of three, and the head
+# and all attention cost as much as before. With the embedding frozen too, 67% is left. The frozen half costs a third of
+# what it did and the other half the same, so the blocks together cost two thirds. So does the head, and the share holds
+# for a tied model of any size.
 #
 # ## The lowest trained parameter decides
 #
-# The other way to freeze is to train only the top: `last_blocks` trains our last two blocks. A published program, which
-# [lesson 16](16_autopsy.ipynb) takes apart, meant to do that, but it also trained every parameter with "norm" in its
-# name. `blocks+norms` repeats this (elsewhere: `last_layers`). It adds 13 vectors of 192 numbers. **Can so few
-# parameters cost a lot?**
+# To save more, train less: `last_blocks` trains only the last two blocks. The published program of [lesson
+# 16](16_autopsy.ipynb) meant to do that, but also trained every parameter with "norm" in its name. `blocks+norms`
+# repeats this (later lessons call it `last_layers`). It adds 13 vectors of 192 numbers: two norms in each lower block,
+# and the final one. **Can so few parameters cost a lot?**
 
 
 # %%
@@ -155,31 +159,29 @@ def last_two():
     return model
 
 
-pair = {"last_blocks": last_two(), "blocks+norms": last_two()}
-for name, p in pair["blocks+norms"].named_parameters():
+top_only = {"last_blocks": last_two(), "blocks+norms": last_two()}
+for name, p in top_only["blocks+norms"].named_parameters():
     p.requires_grad |= "norm" in name
-models |= pair
-for name, model in pair.items():
+models |= top_only
+for name, model in top_only.items():
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
     share = step_flops(model) / step_flops(models["full"])
     print(f"{name}: {trained:,} trained parameters, {share:.0%} of full's arithmetic")
-products_chart(pair, "To reach a norm in block 0, the gradient passes everything")
+products_chart(top_only, "To reach a norm in block 0, the gradient passes everything")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes: backpropagation goes down to the lowest trained parameter, however small. So choose modules, not names:
-# `model.model.layers[-2:]` is exact, but the text `layers.1` is also in `layers.10`. And print these two numbers for
-# every recipe before you train it. (The `Trainer` of transformers trains what has `requires_grad`, so it takes such a
-# model as it is.) LoRA in every block reaches block 0, too, so it saves only the third product.
+# Yes: 2,496 more parameters raise the arithmetic from 53% to 76%, because backpropagation goes down to the lowest
+# trained parameter, however small it is. LoRA in every block reaches block 0, too, so it saves only the third product.
+# So choose modules, not names: `model.model.layers[-2:]` is exact, but the text `layers.1` is also in `layers.10`.
 #
 # ## What do I freeze?
 #
-# Now compare all five. `price` returns a step's FLOPs, the most bytes in live tensors, and the shortest of five times
-# by the processor's clock, which other programs hardly disturb; all are shown in percent of `full`. The perplexities
-# were recorded: each strategy was trained on 200 Rust passages with three seeds, at the best learning rate of a search,
-# and scored on 40 test documents and on general text. The last row is `full` at half of its best rate. (Seeds differ by
-# 2% at most.)
+# Arithmetic is only one side of the choice. `price` also measures a step's peak memory and its processor time (the
+# shortest of five), here in percent of `full`. The perplexities were recorded: each recipe was trained on 200 Rust
+# passages with three seeds at its best learning rate, and scored on 40 test documents about Rust and on general text.
+# The last row is `full` at half of its best rate.
 #
-# **Which row would you take if a step should cost a third less? And which if general text should suffer least?**
+# **Which row would you take if a step should cost a third less? And which to forget least of general text?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -208,40 +210,39 @@ record = record.rename({"last_layers": "blocks+norms"})  # its name in the recor
 table.join(record[["perplexity", "general"]]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Time follows arithmetic to within about ten points. Memory falls because a frozen part at the bottom keeps no
-# activations, and nothing frozen has gradients or AdamW's averages. Before training, the perplexity was 126 on Rust and
-# 36 on general text.
+# Before training, the perplexity was 126 on Rust and 36 on general text.
 #
 # - **To save a third, freeze from the bottom, embedding included.** `upper_half` needs 67% of the arithmetic and 63% of
 #   the memory, and its perplexity ends 9% above that of `full`. `freeze_lower` ends 5% above, but saves only 12% of the
 #   arithmetic.
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 15%
-#   above. `blocks+norms` ends 12% above, but `upper_half` takes less arithmetic and memory, and is better by 2%, with
-#   every seed.
+#   above `full`. `blocks+norms` costs more than `upper_half`, and its perplexity is 2% higher, with every seed.
 # - **To forget less, lower the learning rate.** General text ends at 53 with `upper_half` and at 64 with `full`, as if
-#   freezing protected it. But at half its rate `full` learns as much Rust as `upper_half`, 57.0 against 57.6, and
+#   freezing protected it. But at half its rate `full` learns as much Rust as `upper_half` (57.0 against 57.6), and
 #   general text ends at 46.
 #
-# The perplexities come from one small model and one text.
+# Time follows arithmetic to within about ten points. Memory falls because a frozen part at the bottom keeps no
+# activations, and nothing frozen has gradients or AdamW's averages. The perplexities come from one small model and one
+# text.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run the frozen part once
 #
-# With `upper_half` and `last_blocks` a second saving is possible. Nothing below the trained blocks changes, so for the
-# same text the same hidden states leave this *frozen prefix* in every epoch. We can run it once and store its output. A
+# `upper_half` and `last_blocks` allow a second saving. Nothing below the trained blocks changes, so for the same text
+# the same hidden states leave this *frozen prefix* in every epoch. We can run it once and store its output. A
 # transformers model returns its hidden states on request (number 0 enters block 0, so number 4 leaves block 3), and
 # accepts them as `inputs_embeds` in place of tokens.
 #
-# `train` is lesson 4's loop with two rows a step, without schedule, clipping and `model.train()`. One model computes
-# eight blocks, the other reads stored states and computes four. **Will their losses differ?**
+# `train` is lesson 4's loop in short, with two rows a step. We train `upper_half` twice: `whole` computes all eight
+# blocks, while `top` reads stored states and computes four. **Will their losses differ?**
 
 
 # %%
 def train(model, data, epochs, rate):
     adamw = torch.optim.AdamW(model.parameters(), lr=rate)
-    chance, losses = torch.Generator().manual_seed(0), []
+    generator, losses = torch.Generator().manual_seed(0), []
     for _ in range(epochs):
-        for chosen in torch.randperm(len(data["labels"]), generator=chance).split(2):
+        for chosen in torch.randperm(len(data["labels"]), generator=generator).split(2):
             losses.append(step(model, adamw, {n: t[chosen] for n, t in data.items()}))
     return losses
 
@@ -253,33 +254,40 @@ top.model.layers = top.model.layers[4:]  # a model of four blocks and the head
 whole_run = train(whole, {"input_ids": rows, "labels": rows}, epochs=2, rate=2e-3)
 top_run = train(top, {"inputs_embeds": stored, "labels": rows}, epochs=2, rate=2e-3)
 course.claim("Equal losses from the store", np.allclose(whole_run, top_run, atol=1e-4))
-new, folder = new_model(), mkdtemp()
-new.model.layers = new.model.layers[:4] + top.model.layers  # a whole model to use
-new.model.norm = top.model.norm
-new.save_pretrained(folder)
+
+# %% [markdown] slideshow={"slide_type": "fragment"}
+# No. So `top` and the lower blocks of a fresh copy make up the same trained model, and we can save it:
+
+# %%
+rejoined, folder = new_model(), mkdtemp()
+rejoined.model.layers = rejoined.model.layers[:4] + top.model.layers
+rejoined.model.norm = top.model.norm
+rejoined.save_pretrained(folder)
 tokenizer.save_pretrained(folder)
 loaded = AutoModelForCausalLM.from_pretrained(folder)
 was, now = (m(input_ids=held_out, labels=held_out).loss for m in (new_model(), loaded))
 print(f"perplexity of held-out text: {was.exp():.1f}, now {now.exp():.1f}")
 
+# %% [markdown] slideshow={"slide_type": "fragment"}
+# The saved model predicts new text better than before. **How much does a store save in each step?**
+
 # %% tags=["nbval-ignore-output"]
 prices["from the store"] = price(top, {"inputs_embeds": stored[:4], "labels": rows[:4]})
-chosen = prices[["upper_half", "from the store", "last_blocks"]]
-(100 * chosen.div(prices["full"], axis=0)).T.round().astype(int)
+columns = prices[["upper_half", "from the store", "last_blocks"]]
+(100 * columns.div(prices["full"], axis=0)).T.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The saved model predicts new text better than before. From the store, a step of `upper_half` takes 53% of the
-# arithmetic of `full` instead of 67%, but only three points less time. Without a store, `last_blocks` takes as much
-# arithmetic, but less memory and time, and ends 5% higher. So beyond one epoch, a store pays for two more trained
-# blocks (stored too, `last_blocks` takes a third).
+# From the store, a step of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. Time fell by 13 points in
+# this run, and by 3 in another. Without a store, `last_blocks` takes 53%, too. So beyond one epoch, a store gives you
+# four trained blocks for the arithmetic of two.
 #
-# The store takes room: for Qwen2-0.5B in fp32, 3.6 GB for a million tokens. It is right only if the frozen part gets
-# the same text in every epoch and has no dropout.
+# The store takes room: 3.6 GB in fp32 for a million tokens with Qwen2-0.5B. And it is right only if the frozen part
+# gets the same text in every epoch and has no dropout.
 #
 # ## One new row in a frozen table
 #
-# LoRA freezes the embedding, so if you add a token to the vocabulary, its new row has to be trained beside the adapter.
-# Let a new end token follow each sentence, that is, each full stop before white space or at the end of a passage.
+# LoRA freezes the embedding, so if you add a token, its new row has to be trained beside the adapter. For example, let
+# a new end token follow each sentence.
 
 # %%
 tokenizer.add_tokens(["<|end|>"])
@@ -290,9 +298,10 @@ unseen = tl.pack(ended[60:], tokenizer, 128)[:16]
 print(tokenizer.decode(unseen[9, :64]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A common option of peft is `modules_to_save`: it copies a whole layer and trains the copy with the adapter. The other,
-# `trainable_token_indices`, trains single rows. Each model then continues the first 24 tokens of 16 unseen rows by 40.
-# In 15 of the real texts a sentence ends there. **What becomes of a tied head when a copy replaces the embedding?**
+# Peft has two options for this. The common one, `modules_to_save`, copies a whole layer and trains the copy with the
+# adapter, while `trainable_token_indices` trains single rows. We train a model with each, and let it continue the first
+# 24 tokens of 16 unseen rows by up to 40. The real continuations contain an end token in 15 rows. **What becomes of a
+# tied head when a copy replaces the embedding?**
 
 
 # %%
@@ -317,14 +326,12 @@ for name, model in tokens.items():
     print(*tokenizer.decode(texts[9]).partition("<|end|>")[:2])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The copy is trained at the bottom, but the head keeps the old table. `resize_token_embeddings` starts the new row near
-# the mean of all others. Its logit is then near the mean of all logits, whatever the text, and so never the largest,
-# unless that row of the *head* is trained. So no text ends. Peft only warns of "complications, for example when merging
-# the adapter".
+# The copy is trained at the bottom, but the head keeps the old table, and no text ends. Why none?
+# `resize_token_embeddings` starts the new row near the mean of all others, and in the head it stays there. So its logit
+# is near the mean of all logits, whatever the text, and never the largest. Peft only warns about merging.
 #
-# **So train the row**: `trainable_token_indices` follows a tied head, and trains 192 parameters.
-# (`ensure_weight_tying=True` repairs the head, too, but trains the whole table, 786,624 parameters.) Your head is tied
-# if `config.tie_word_embeddings` is true.
+# **So train the row**: `trainable_token_indices` changes it in the tied head, too, and trains only 192 parameters. Your
+# model's head is tied if `config.tie_word_embeddings` is true.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
