@@ -3,7 +3,7 @@
 #
 # *Which differences between strategies are real?*
 #
-# In a table of seven strategies, one is at the top. Would it be with another seed, or on other documents?
+# In a table of seven strategies, one is at the top. Would it still be there with another seed, or on other documents?
 #
 # **You will be able to**
 #
@@ -48,10 +48,10 @@ validation, test = first_tokens(rust.validation), first_tokens(rust.test)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Run a comparison
 #
-# A comparison needs two functions. The first makes one run: it loads the model afresh, adds adapters if asked to, and
-# trains on 12 passages about Rust (13 blocks, so seven steps). The [seed](glossary.md#seed) decides the adapters' first
-# values and the order of the batches. The order has its own generator, so strategies with the same seed read the same
-# batches. The second returns each document's loss on 64 tokens, after an end-of-text token as in training.
+# A comparison needs two functions. `trained` makes one run: it loads the model afresh, adds adapters if asked to, and
+# trains on 12 passages about Rust in seven steps. The [seed](glossary.md#seed) decides the adapters' first values and
+# the order of the batches. The order has its own generator, so strategies with the same seed read the same batches.
+# `document_losses` returns each document's loss on 64 tokens.
 
 
 # %%
@@ -79,10 +79,10 @@ def document_losses(model, ids):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # We compare full fine-tuning with LoRA. First both get the same search: six learning rates with one seed, judged by the
-# perplexity on 20 *validation* documents. A run's *gain* is the untouched model's perplexity minus its own, and we
-# divide LoRA's gains by the best one of full fine-tuning.
+# perplexity on 20 *validation* documents. A run's *gain* is how far it lowers the untouched model's perplexity. LoRA's
+# gains are given as shares of full fine-tuning's best.
 #
-# **Predict first.** What share does LoRA reach at the best rate of full fine-tuning, and at its own?
+# **Predict first.** What share does LoRA reach at full fine-tuning's best rate, and what at its own?
 
 # %%
 untouched = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
@@ -104,10 +104,10 @@ gain.loc[chosen].to_frame("LoRA's share of full's best gain").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # At the best rate of full fine-tuning, LoRA reaches about a sixth of that gain. At ten times this rate, which ruins
-# full fine-tuning, it reaches nearly nine tenths. So a shared rate can exaggerate who wins: here it was too low for
+# full fine-tuning, it reaches nearly nine tenths. So a shared rate can exaggerate a difference: here it was too low for
 # LoRA. Both best rates have worse neighbours on both sides, so the range was wide enough.
 #
-# Now train both at their best rates and score them on *test* text, with five new seeds, as seed 0 chose the rates.
+# Now train both at their best rates and score them on *test* text. We take five new seeds, as seed 0 chose the rates.
 
 # %% tags=["nbval-ignore-output"]
 tested = []
@@ -120,19 +120,19 @@ tested = pd.concat(tested)  # a row for each loss
 np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".format)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Another seed moves `full` between 102 and 106, and LoRA between 107 and 117.
+# The seed alone moves `full` between 102 and 106, and LoRA between 107 and 117. Is LoRA worse?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## All strategies in one table
 #
 # First look at a larger comparison, recorded with `python -m tlkit compare --profile real`. Seven strategies with three
 # seeds each read 200 passages once, and were scored on 40 test documents. Each trained at the best of eight rates,
-# searched on 60 passages with two seeds.
+# searched on 60 passages.
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
 # which trains only the last two blocks and the norms. *Zero-shot* is the untouched model. *Random initialisation* is
-# the [control](glossary.md#control): the same network without pretraining, trained at its own best rate with one seed.
+# the [control](glossary.md#control): the same network without pretraining, at its own best rate.
 #
 # **How far apart are the best rates of the seven strategies?**
 
@@ -145,17 +145,17 @@ seven = table.index[:7]  # the best first, without the last two rows
 table
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The best rate of `lora` is again ten times that of `full`, and BitFit's is fifty times. The control ends at 688, far
-# above the untouched model's 126, so 200 passages alone do not teach a model Rust.
+# The best rate of `lora` is again ten times that of `full`, and BitFit's is fifty times. The control ends at 688, so
+# 200 passages alone do not teach a model Rust.
 #
-# `full` is first with 52.7, followed by 56.5 and 56.8, and further down by 62.5 and 63.1. **Which of these gaps would
-# be there again with other documents and other seeds?**
+# `full` is first with 52.7, followed by 56.5 and 56.8, and later by 62.5 and 63.1. **Which of these gaps would return
+# with other documents and other seeds?**
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One pair: subtract before you average
 #
-# Take `full` and `freeze_embeddings`, which were scored on the same 40 documents. We first average each document's loss
-# over the three seeds, because a hard document is hard for all three models: 120 losses tell little more than 40.
+# Start with `full` and `freeze_embeddings`, which were scored on the same 40 documents. First average each document's
+# loss over the three seeds: a hard document is hard for all three models, so 120 losses tell little more than 40.
 #
 # An *unpaired* interval of the difference treats the 2 × 40 losses as two separate samples. A *paired* one first
 # subtracts the two losses of each document, then averages the 40 differences.
@@ -166,9 +166,9 @@ table
 documents = course.recorded("tiny/documents").query("strategy in @seven")
 losses = documents.eval("loss = nats / tokens")
 by_document = losses.pivot_table("loss", "document", "strategy")  # means over seeds
-full, other = by_document.full, by_document.freeze_embeddings
-unpaired = stats.ttest_ind(other, full, equal_var=False).confidence_interval()
-paired = stats.ttest_rel(other, full).confidence_interval()
+full, frozen = by_document.full, by_document.freeze_embeddings
+unpaired = stats.ttest_ind(frozen, full, equal_var=False).confidence_interval()
+paired = stats.ttest_rel(frozen, full).confidence_interval()
 
 # %%
 for name, (low, high) in {"unpaired": unpaired, "paired": paired}.items():
@@ -179,7 +179,7 @@ course.claim("Pairing makes this interval at least five times narrower", narrowe
 
 # %%
 figure, axes = plt.subplots(figsize=(6, 3.4), layout="constrained")
-axes.plot([0, 1], [full, other], color="grey", marker="o", markersize=3, linewidth=0.8)
+axes.plot([0, 1], [full, frozen], color="grey", marker="o", markersize=3, linewidth=0.8)
 axes.set_xticks([0, 1], ["full", "freeze_embeddings"])
 axes.set(xlim=(-0.3, 1.3), ylabel="nats per token")
 axes.set_title("Documents differ, but the lines are nearly parallel")
@@ -188,17 +188,17 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only the paired interval excludes zero. The chart, with a line for each document, shows why: 32 of 40 lines rise. A
 # hard document raises both losses, which widens the unpaired interval, but cancels in each [paired
-# difference](glossary.md#paired-difference). So look at the difference's interval, not at whether two overlap.
+# difference](glossary.md#paired-difference). So look at the interval of the difference, not at whether two intervals
+# overlap.
 #
-# The mean difference is 0.07 nats per token. As perplexity is $e$ to the power of the loss, the ratio of perplexities
-# is $e^{0.07} = 1.07$, so 7% more.
+# The mean difference is 0.07 nats per token. Perplexity is $e$ to the power of the loss, so the perplexity is $e^{0.07}
+# = 1.07$ times that of `full`, or 7% higher.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The second source: another seed
 #
-# The paired interval allows for *other documents*. But another *seed* would have given other models. So we now average
-# each run's losses over the 40 documents, and then subtract seed by seed. **How close together are the three
-# differences?**
+# The paired interval allows for *other documents*. But another *seed* would have given other models. So we average each
+# run's losses over the 40 documents, then subtract seed by seed. **How close together are the three differences?**
 
 # %%
 by_seed = losses.pivot_table("loss", "seed", "strategy")  # means over documents
@@ -206,8 +206,8 @@ differences = by_seed.freeze_embeddings - by_seed.full
 print(differences.round(3).to_dict(), f"standard deviation {differences.std():.3f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The three are close together, but that may be luck. Their deviations from the mean add up to zero, so two determine
-# the third: $n$ differences have $n - 1$ [degrees of freedom](glossary.md#degrees-of-freedom).
+# They are close together, but with only three that may be luck. Their deviations from the mean add up to zero, so two
+# of them determine the third: $n$ differences have $n - 1$ [degrees of freedom](glossary.md#degrees-of-freedom).
 #
 # If we knew the differences' standard deviation $s$, a 95% interval would reach 1.96 [standard
 # errors](glossary.md#standard-error) $s/\sqrt{n}$ to each side. We only estimate it, so we need a larger factor,
@@ -218,8 +218,9 @@ freedom = pd.Index([1, 2, 4, 39], name="degrees of freedom")
 pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# As the two sources are independent, the squares of their half-widths add. If the differences are roughly normal, this
-# interval covers the true difference at least as often as it says (Banerjee, below):
+# So 40 documents need hardly more than 1.96, but three seeds more than twice as much. The two sources are independent,
+# so in one interval the squares of their half-widths add. If the differences are roughly normal, the interval covers
+# the true difference in at least 95% of studies (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
@@ -229,20 +230,20 @@ pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 
 # %%
-def subtract(scores, one, other, score="loss"):
+def subtract(scores, first, second, score="loss"):
     table = scores.pivot_table(score, ["document", "seed"], "strategy")
-    return table[other] - table[one]
+    return table[second] - table[first]
 
 
-def half_width(sources, level):
+def half_width(sources, level):  # of each source of chance, the mean differences
     parts = [stats.t.ppf((1 + level) / 2, len(x) - 1) * x.sem() for x in sources]
     return np.hypot.reduce(parts)  # root of the sum of squares; sem is s / sqrt(number)
 
 
-def interval(scores, one, other, level=0.95, score="loss"):
-    apart = subtract(scores, one, other, score)
-    half = half_width([apart.groupby(x).mean() for x in ("document", "seed")], level)
-    return apart.mean() + half * np.array([0, -1, 1])
+def interval(scores, first, second, level=0.95, score="loss"):
+    gap = subtract(scores, first, second, score)
+    sources = [gap.groupby(source).mean() for source in ("document", "seed")]
+    return gap.mean() + half_width(sources, level) * np.array([0, -1, 1])
 
 
 percent, low, high = 100 * np.expm1(interval(losses, "full", "freeze_embeddings"))
@@ -256,16 +257,16 @@ percent, low, high = 100 * np.expm1(interval(tested, "full", "LoRA"))
 print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Yes: the whole interval is above zero.
+# Yes: after these seven steps the whole interval is above zero.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Many pairs
 #
 # Seven strategies make $7 \cdot 6 / 2 = 21$ pairs. Even if all seven were equal, each interval would exclude zero in up
-# to 5% of studies, so about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction* (lesson 8)
-# for such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at $1 - 0.05/m$,
-# so that all $m$ are right together in at least 95% of studies. We test it on 2,000 invented tables of seven equal
-# strategies, without seeds. A paired interval over documents excludes zero exactly if $p < 0.05$.
+# to 5% of studies. So in a study, about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction*
+# (lesson 8) for such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at
+# the level $1 - 0.05/m$. Then all $m$ are right together in at least 95% of studies. We test this on 2,000 invented
+# tables of seven equal strategies, without seeds. There, an interval excludes zero exactly if $p < 0.05$.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -278,9 +279,8 @@ print(f"with Bonferroni:    {(p < 0.05 / 21).any(axis=1).mean():.0%}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Without correction nearly half of the tables report a difference that does not exist. So we call two strategies
-# *separated* only if the corrected interval of their difference excludes zero. With ours, over documents and seeds, at
-# most 5% of studies go wrong, too, at the price of more "cannot tell". **How many of the 21 recorded pairs does your
-# function separate?**
+# *separated* only if the corrected interval of their difference excludes zero. **How many of the 21 recorded pairs does
+# `interval` separate?**
 
 # %%
 level = 1 - 0.05 / 21
@@ -304,8 +304,8 @@ chart.legend(loc="outside lower center", ncols=2, frameon=False)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only ten: `bitfit` is separated from all others (not drawn), and `full` from `freeze_lower`, `last_layers`, `lora` and
-# `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
+# Only ten: `bitfit` is separated from all six others (not drawn), and `full` from `freeze_lower`, `last_layers`, `lora`
+# and `qlora`. But "cannot tell" does not mean "equal": `qlora` may be 10% worse than `lora` or 8% better.
 #
 # `tl.compare_pairs` estimates the effect of a seed from all strategies together, which gives more degrees of freedom
 # and a smaller $t$. This assumes that another seed changes every pair's difference about as much. **Which pairs does it
@@ -317,10 +317,10 @@ pooled = tl.compare_pairs(losses).query("separated").set_index(names)
 print(*pooled.index.difference(pairs[excludes_zero].set_index(names).index), sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Five more. One is our first pair, which `interval` separates as a single question, but not as one of 21: with three
-# seeds, the correction raises $t$ from 4.3 to 20, and the interval of 4% to 11% grows to −3% to 19%. Three seeds
-# contribute 0.09 nats to the half-width and 40 documents 0.04, so add seeds first: with five, $t$ is 6.8. Or decide
-# *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all six are separated.
+# Five more, valid only if that assumption holds. One is our first pair. `interval` separates it as a single question,
+# but not as one of 21, as the correction raises $t$ for three seeds from 4.3 to 20. The better remedy is more seeds:
+# with five, $t$ is 6.8. Or decide *before* the runs that only the six pairs with `full` matter: then $t$ is 11, and all
+# six are separated.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Export it
@@ -328,7 +328,7 @@ print(*pooled.index.difference(pairs[excludes_zero].set_index(names).index), sep
 # Save numbers as CSV, and the chart as PNG and SVG. `course.provenance` says how the record came about: model, text,
 # seeds, versions, command.
 #
-# For a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
+# For your texts in a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
 # results/notes` does all this, with `tl.compare_pairs`.
 
 # %%
@@ -355,24 +355,24 @@ chart.savefig(folder / "pairs.svg")
 # - LoRA is worse than full fine-tuning.
 # - `lora` and `qlora` are equal.
 #
-# The second takes "cannot tell" for "equal". The first leaves out the conditions. SmolLM2-135M read the same passages.
-# **Does LoRA cost it as much?** We count nats *per document*, because the two tokenizers differ, and subtract one
-# model's difference from the other's. Chance has three sources, the documents and each model's seeds.
+# The second takes "cannot tell" for "equal". The first leaves out conditions, such as the model. SmolLM2-135M read the
+# same passages. **Does LoRA cost it as much?** The two tokenizers differ, so we count nats *per document*, and subtract
+# one model's difference from the other's. Chance has three sources, the documents and each model's seeds.
 
 # %%
 smollm = course.recorded("smollm2-135m-instruct/documents")
-for one, other in (("full", "lora"), ("lora", "qlora")):
-    costs = [subtract(scores, one, other, "nats") for scores in (documents, smollm)]
-    seeds = [cost.groupby("seed").mean() for cost in costs]
-    gaps = (costs[1] - costs[0]).groupby("document").mean()
+for first, second in (("full", "lora"), ("lora", "qlora")):
+    ours, smol = (subtract(data, first, second, "nats") for data in (documents, smollm))
+    seeds = [cost.groupby("seed").mean() for cost in (ours, smol)]
+    gaps = (smol - ours).groupby("document").mean()
     gap, half = gaps.mean(), half_width([gaps, *seeds], 0.95)
-    print(f"{other} - {one}: ours {costs[0].mean():.1f}, SmolLM2 {costs[1].mean():.1f}")
+    print(f"{second} - {first}: ours {ours.mean():.1f}, SmolLM2 {smol.mean():.1f}")
     print(f"  gap {gap:.1f} ({gap - half:.1f} to {gap + half:.1f}) nats per document")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No: LoRA costs SmolLM2 18.5 nats a document less than our model. The step from LoRA to QLoRA costs it 6.2 more. Both
-# intervals exclude zero, at 97.5% (two questions), too, so the models differ here. (SmolLM2's rates were searched with
-# one seed, a factor of three apart.)
+# No: LoRA costs SmolLM2 18.5 nats a document less than our model, and the step from LoRA to QLoRA costs it 6.2 more.
+# Both intervals exclude zero, even at 97.5% for the two questions, so the models differ here. (SmolLM2's rates were
+# searched more coarsely.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
@@ -415,14 +415,14 @@ course.quiz("quiz15")
 # **Exercise 15.1.** Write a judge for your own studies. `losses` has a row for each document and run, with the columns
 # `strategy`, `seed`, `document` and `loss`. All runs read the same documents, but runs that failed are missing, so
 # compare on the seeds that both strategies have. `questions` is the number of pairs in the study. Return the name of
-# the better of the strategies `one` and `other` if the interval of their difference, over documents and seeds and
+# the better of the strategies `first` and `second` if the interval of their difference, over documents and seeds and
 # corrected for the questions, excludes zero, and otherwise `"cannot tell"`.
 
 # %%
 from scipy import stats
 
 
-def verdict(losses, one, other, questions=1):
+def verdict(losses, first, second, questions=1):
     """The better of two strategies, or "cannot tell"."""
     # your code here
 
