@@ -12,16 +12,16 @@
 # - say what a single run of each method cannot show;
 # - read a Pareto chart with its uncertainty, and plan how many questions or seeds an answer takes.
 #
-# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction.
+# **You need** [lesson 15](15_comparison.ipynb) for intervals of differences and Bonferroni's correction, and [lesson
+# 13](13_classification.ipynb) for McNemar's test.
 #
 # About 32 minutes.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each row is one *experiment*: a method with certain settings. All fine-tune Llama-3.2-3B for 5,000 steps on maths
+# Each row of the [table](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (Apache-2.0) is
+# one *experiment*: a method with certain settings. All experiments fine-tune Llama-3.2-3B for 5,000 steps on maths
 # problems with solutions. The score is the share of the 1,319 test questions of GSM8K, a set of school maths, that the
-# model answers correctly. The table comes from [peft's
-# repository](https://github.com/huggingface/peft/tree/main/method_comparison/MetaMathQA) (Apache-2.0). We leave out one
-# of 63 rows, which ran later with newer libraries.
+# model answers correctly. We leave out one of 63 rows, which ran later with newer libraries.
 
 # %%
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ import tlkit as tl
 n = 1319  # questions in the test
 folder = tl.DATA / "leaderboards"
 board = pd.read_csv(folder / "peft_metamathqa.csv")
-board = board.drop(20).reset_index(drop=True)
+board = board.drop(20).reset_index(drop=True)  # the row that ran later
 names = board.experiment.str.replace("/llama-3.2-3B", "")  # the model, always the same
 board["name"] = names.str.replace("-random_seed_42", "")  # an option of SHiRA
 scores = board.set_index("name").test_accuracy  # shares, best first
@@ -44,8 +44,8 @@ board["peak_GB"] = board.peak_memory_bytes / 1e9
 board[["name", "method", "peak_GB", "test_accuracy"]].iloc[[0, 9, 61]].round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first ten lie within 3.5 points. **How many of their 45 pairs can be told apart?** Suppose that only the choice of
-# the 1,319 questions is random.
+# The first place leads the tenth by 3.5 points. Is its model better, or was it only lucky with the questions? To find
+# out, suppose that only the choice of questions is random.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is one score?
@@ -56,8 +56,8 @@ board[["name", "method", "peak_GB", "test_accuracy"]].iloc[[0, 9, 61]].round(3)
 #
 # $$e = \sqrt{\frac{p (1 - p)}{n}}$$
 #
-# We do not know the true $p$ and use the score in its place. The 95% interval is $p \pm 1.96\,e$. (Near 0% or 100% it
-# would leave the scale, so take the [Wilson interval](glossary.md#wilson-interval) there.)
+# We do not know the true $p$ and use the score in its place. The 95% interval is $p \pm 1.96\,e$. **How many of the
+# next nine scores lie inside the interval of the first?**
 
 # %%
 error = np.sqrt(p * (1 - p) / n)  # shape (62,)
@@ -74,37 +74,41 @@ axes.set_xlabel("answered correctly (%, 95% intervals; shaded: the first one)")
 axes.set_title("The first interval contains 6 of the 9 other scores")
 plt.show()
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Six do. Places 8 to 10 lie outside, but this does not make them worse, because their own scores are just as uncertain.
+# We need the interval of the difference.
+
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is a difference?
 #
-# Places 8 to 10 lie outside the shaded interval. But this does not make them worse, because their own scores are just
-# as uncertain. We need the interval of the difference. For two rows $A$ and $B$ its standard error is
+# For two rows $A$ and $B$ the standard error of the difference is
 #
 # $$e_{AB} = \sqrt{e_A^2 + e_B^2 - 2 \rho e_A e_B}$$
 #
 # where $\rho$ is the *correlation* of their answers: 1 if both models are right on the same questions, and 0 if the
-# answers of one say nothing about those of the other. A hard question is hard for both, so $\rho$ is almost always
-# positive. The table does not say who answered which question, so we take $\rho = 0$ and get intervals that are too
-# wide rather than too narrow.
+# answers of one say nothing about those of the other. It is almost always positive, because a hard question is hard for
+# both. Easy questions then lift both scores together, and the difference varies less. The table does not say who
+# answered which question, so we take $\rho = 0$ and get intervals that are too wide rather than too narrow.
 #
-# With $m$ pairs, Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten were picked by their
-# scores, so $m$ is not 45 but 1,891, the number of all pairs. We compare the two ends of the ten without the correction
-# ($m = 1$) and with it.
+# We call a pair *separated* if its interval excludes zero. Among many pairs of equal models some would be separated by
+# luck, so with $m$ pairs Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten rows form only
+# 45 pairs. But we picked them by their scores from all 62 rows, so $m$ is 1,891, the number of all pairs. **How many of
+# the 45 pairs are separated?** The output shows the two ends of the ten without the correction ($m = 1$) and with it.
 
 
 # %%
 def intervals(scores, n, count):
     """Difference of each pair in points, its interval corrected for `count` pairs."""
-    one, other = np.triu_indices(len(scores), k=1)  # places of all pairs
+    first, second = np.triu_indices(len(scores), k=1)  # places of all pairs
     p, names = scores.to_numpy(), scores.index
     e = np.sqrt(p * (1 - p) / n)
-    factor = stats.norm.ppf(1 - 0.05 / count / 2)
-    reach = factor * np.hypot(e[one], e[other])
-    d = p[one] - p[other]
-    index = pd.MultiIndex.from_arrays([names[one], names[other]])  # two names a row
-    pairs = pd.DataFrame({"difference": d, "low": d - reach, "high": d + reach}, index)
-    apart = (pairs.low > 0) | (pairs.high < 0)
-    return (100 * pairs).rename_axis(["one", "other"]).assign(separated=apart)
+    factor = stats.norm.ppf(1 - 0.05 / count / 2)  # 1.96 for one pair
+    reach = factor * np.hypot(e[first], e[second])
+    lead = p[first] - p[second]
+    index = pd.MultiIndex.from_arrays([names[first], names[second]])
+    columns = {"difference": lead, "low": lead - reach, "high": lead + reach}
+    pairs = 100 * pd.DataFrame(columns, index).rename_axis(["first", "second"])
+    return pairs.assign(separated=(pairs.low > 0) | (pairs.high < 0))
 
 
 first_ten = intervals(scores.head(10), n, 1891)  # 45 pairs
@@ -113,61 +117,55 @@ pair = scores.iloc[[0, 9]]  # the first row and the tenth
 pd.concat({m: intervals(pair, n, m) for m in (1, 1891)}, names=["m"]).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Even without the correction, the first and the tenth row cannot be told apart.
+# None. Even without the correction, the first and the tenth row cannot be told apart. **From how many of the 61 other
+# rows is the first one separated?**
 
 # %%
 every = intervals(scores, n, 1891)
-alone = intervals(scores, n, 1).separated.sum()
-print(f"separated: {every.separated.sum():,} of {len(every):,}; uncorrected {alone:,}")
+print(f"separated: {every.separated.sum():,} of all {len(every):,} pairs")
 
 against = every.loc[scores.index[0]]
-shade = np.where(against.separated, "C1", "grey")
+color = np.where(against.separated, "C1", "grey")
 figure, axes = plt.subplots(figsize=(9, 3.2), layout="constrained")
-axes.vlines(range(2, 63), against.low, against.high, color=shade)
-axes.scatter(range(2, 63), against.difference, color=shade, s=12)
+axes.vlines(range(2, 63), against.low, against.high, color=color)
+axes.scatter(range(2, 63), against.difference, color=color, s=12)
 axes.axhline(0, color="black", linestyle="--")
 axes.set(xlabel="place of the other row", ylabel="lead of the first row (points)")
 axes.set_title("The first row is separated from 38 others (orange)")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The correction costs 346 pairs, the price of being right about all pairs at once with 95% probability. The first row
-# is separated from all rows from place 25 on. By this cautious test 23 others may be as good.
+# From 38: all rows from place 25 on. By this cautious test the 23 others may be as good.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What the answers to each question would add
 #
-# With the answers, each question would give a difference: 1 if only the first model is right, −1 if only the other is,
-# and 0 otherwise. As for McNemar's test in lesson 13, count the questions that only the first or only the other gets
-# right, and call these counts $b$ and $c$. The mean difference is $(b - c)/n$. One question's difference has the
-# variance $(b + c)/n - ((b - c)/n)^2$, because each square is 1 or 0, and the variance of the mean is $n$ times smaller.
-# So the fewer questions the two disagree on, the smaller the standard error.
-#
-# The first row answered 694 questions correctly and the tenth 648, so $b - c = 46$, but the table does not tell us $b +
-# c$. We try four values, with $m = 1$, as if we had chosen this pair beforehand, and with $m = 1891$. **In which cases
-# is the lower end of the interval above zero?**
+# With the answers we could compute $\rho$. Without them, we try four values for the first and the tenth row. (Answers
+# of leading models correlate by [0.3 to 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals).)
+# We take $m = 1$, as if we had chosen this pair beforehand, and $m = 1891$. **In which cases is the lower end of the
+# interval above zero?**
 
 # %%
-disagree = np.array([660, 460, 180, 100])  # b + c
-e = np.sqrt((disagree / n - (46 / n) ** 2) / n)
-rho = (error[0] ** 2 + error[9] ** 2 - e**2) / (2 * error[0] * error[9])
-cases = pd.DataFrame({"disagree on": disagree, "correlation": rho})
+rho = np.array([0, 0.3, 0.7, 0.85])
+e = np.sqrt(error[0] ** 2 + error[9] ** 2 - 2 * rho * error[0] * error[9])
+cases = pd.DataFrame({"rho": rho})
 for m in (1, 1891):
     factor = stats.norm.ppf(1 - 0.05 / m / 2)  # 1.96 and 4.20
-    cases[f"low (m = {m})"] = 100 * (46 / n - factor * e)
+    cases[f"low (m = {m})"] = 100 * (p[0] - p[9] - factor * e)
 cases.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 660 disagreements $\rho$ is 0, as above. If we had chosen the pair beforehand, the three other cases would
-# separate the two models. With the correction, only the last does.
+# If we had chosen the pair beforehand, it is above zero in all cases but the first, and with the correction only in the
+# last. So the same two scores may or may not separate two models. If you have the answers, you need no $\rho$: take the
+# differences on each question, as in lesson 15, or McNemar's test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What another run could change
 #
-# So far only the questions varied. But each experiment was run once, with seed 0. The repository holds more runs with
-# the same [seed](glossary.md#seed) and settings, on the same kind of graphics card. In June 2025, 25 experiments were
-# run twice within days, with the same versions of torch, transformers and peft. Many were run again months later, with
-# newer versions. **How much does a score change in each case?**
+# So far only the questions varied. But each experiment was run once, with seed 0, and another run gives another model.
+# The repository holds more runs with the same [seed](glossary.md#seed) and settings, on the same kind of graphics card.
+# In June 2025, 25 experiments were run twice within days, with the same versions of torch, transformers and peft. **How
+# many of these scores stay the same?**
 
 # %%
 runs = pd.read_csv(folder / "peft_metamathqa_reruns.csv")  # oldest first
@@ -175,40 +173,39 @@ june = runs[runs.created.between("2025-06-17", "2025-06-20")]
 twice = june.groupby("experiment").test_accuracy.agg(["size", "first", "last"])
 twice = twice[twice["size"] == 2]
 same = 100 * (twice["last"] - twice["first"])
+print(f"{(same == 0).sum()} of {len(same)} scores did not change")
+print(f"standard deviation of the changes: {same.std():.2f} points")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# Only four. The likely reason is that a graphics card adds numbers in a varying order, and over 5,000 steps such
+# differences grow. Each change is the difference of two runs and has twice the variance of one, so one run's standard
+# deviation is $0.58 / \sqrt 2 = 0.4$ points, against 1.37 from the choice of questions.
+#
+# 38 experiments of January 2026 were run again in July, with newer versions. **Do their scores change more?** (In the
+# table, `gsm8k` is the revision of the data set.)
+
+# %%
 runs["month"] = runs.created.str[:7]
 monthly = 100 * runs.pivot_table("test_accuracy", "experiment", "month", aggfunc="last")
-spans = [("2025-06", "2026-01"), ("2026-01", "2026-07"), ("2026-04", "2026-07")]
-newer = pd.DataFrame({(old, new): monthly[new] - monthly[old] for old, new in spans})
-
+newer = (monthly["2026-07"] - monthly["2026-01"]).dropna()
 figure, axes = plt.subplots(figsize=(9, 2.8), layout="constrained")
 bins = np.arange(-4.25, 2, 0.5)
 axes.hist(same, bins, alpha=0.6, label="the same versions, June 2025")
-axes.hist(newer["2026-01", "2026-07"], bins, alpha=0.6, label="January to July 2026")
+axes.hist(newer, bins, alpha=0.6, label="newer versions, January to July 2026")
 axes.set(xlabel="change (points)", ylabel="experiments", yticks=[0, 5, 10, 15])
-axes.set_title("From January to July 2026, 36 of 38 scores fell")
+axes.set_title("With newer versions, 36 of 38 scores fell")
 axes.legend()
 plt.show()
 
-print(f"same versions: {(same == 0).sum()} of {len(same)} scores did not change")
-print(f"changes vary by {same.std():.2f} points, one run by {same.std() / 2**0.5:.1f}")
-versions = runs.groupby("month")[["torch", "transformers", "gsm8k"]].first()
-versions["torch"] = versions.torch.str.split("+").str[0]  # without the CUDA version
-change = {s: versions.loc[s[0]] + " → " + versions.loc[s[1]] for s in spans}
-fell = pd.DataFrame({"pairs": newer.count(), "fell": (newer < 0).sum()})
-fell.assign(mean=newer.mean().round(2)).join(pd.DataFrame(change).T)
+print(f"mean change with newer versions: {newer.mean():.2f} points")
+versions = runs.groupby("month")[["peft", "torch", "transformers", "gsm8k"]].first()
+versions.loc[["2026-01", "2026-07"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **With the same versions** 21 of 25 scores changed. The likely reason is that a graphics card adds numbers in a
-# varying order, and over 5,000 steps such differences grow. Each change is the difference of two runs and has twice the
-# variance of one, so one run's standard deviation is $0.58 / \sqrt 2 = 0.4$.
-#
-# **With newer versions** most scores dropped in one of three periods: 36 of 38 from January to July 2026, by 1.65
-# points on average. A newer torch alone is an unlikely cause, because 12 other experiments got it from April to July
-# and rose by 0.25 on average. Only the longer period brought Transformers 5, peft 0.19 and another revision of GSM8K.
-# [Peft's authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance.
-#
-# So compare only scores with the same libraries, script and test data. Another seed, which changes the first weights,
-# should matter more.
+# They do: 36 of 38 fell, and the mean change is −1.65 points. The cause stays open, because all versions changed
+# together; [peft's authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance. So compare
+# only scores with the same libraries, script and test data. Another seed should matter more than a repetition, because
+# it also changes the first weights of the adapter.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -230,11 +227,10 @@ every.loc[[("ia3-lr_0.001", "ia3-default")]].round(1)
 # A row is on the [Pareto front](glossary.md#pareto-front) of accuracy and memory if no other row is at least as good in
 # both and better in one. Sorted by memory, these are the rows that score higher than all rows before them.
 #
-# But scores are uncertain, so we let every row take the test again, 2,000 times. Each new score comes from a normal
-# distribution around the published one, with its standard error. All rows share half of this variance, because easy
-# questions lift all of them. This makes $\rho = 0.5$. (Answers of leading models correlate by [0.3 to
-# 0.7](https://www.anthropic.com/research/statistical-approach-to-model-evals).) **In what share of the draws will the
-# most accurate row still be on the front?**
+# But the scores are uncertain, and so is the front. We let every row take a simulated test 2,000 times. Each new score
+# comes from a normal distribution around the published one, with its standard error. All rows share half of this
+# variance, because easy questions lift all of them. This makes $\rho = 0.5$. **In what share of the draws will the most
+# accurate row still be on the front?**
 
 
 # %%
@@ -256,8 +252,12 @@ drawn = accuracy + np.sqrt(accuracy * (1 - accuracy) / n) * luck
 front["stays"] = on_front(drawn).mean(axis=0)  # share of the draws
 front[front.published].drop(columns="published").round(2)
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In 64%. This row, the last in the table, needs 25.6 GB, and one of several cheaper rows with nearly the same score
+# often overtakes it. (The shares are a rough guide, because the published scores already contain chance.)
+
 # %%
-shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]  # without two cheap rows
+shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]  # without two of the front
 figure, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
 dots = axes.scatter(shown.peak_GB, shown.accuracy, c=shown.stays, cmap="viridis_r")
 figure.colorbar(dots, label="share of draws on the front")
@@ -272,34 +272,39 @@ axes.set_title("miss-default stays on the front, the most accurate row often doe
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. The most
-# accurate row needs 25.6 GB. It stays on the front in only 64% of the draws, because one of several cheaper rows with
-# nearly the same score often overtakes it. So the table tells you how to save memory, but hardly how to gain the last
-# points. (The shares are a rough guide, as the published scores already contain chance. With $\rho = 0$ the 64% would
-# be 47%.)
+# `miss-default` is on the front in all draws: it reaches 48.7% with 20.3 GB, and nothing cheaper comes close. So the
+# table tells you how to save memory, but hardly how to gain the last points.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What would it cost to know?
 #
-# We want to detect a true difference $d$ of one point in 80% of all tests (the [power](glossary.md#power)), for one
-# pair chosen beforehand. The measured difference is above $d - 0.84\,e_{AB}$ in 80% of the tests, and has to be above
-# $1.96\,e_{AB}$ so that the interval excludes zero. So $d$ has to be $1.96 + 0.84 = 2.8$ standard errors. With
-# $e_{AB}^2 = 2 p (1 - p) (1 - \rho) / n$ this gives
+# Suppose you plan a test for one pair chosen beforehand. It should detect a true difference $d$ of one point in 80% of
+# all cases (its [power](glossary.md#power)). The interval excludes zero if the measured difference is above
+# $1.96\,e_{AB}$, and in 80% of all tests the measured difference is above $d - 0.84\,e_{AB}$. So $d$ has to be $1.96 +
+# 0.84 = 2.8$ standard errors. If both models have about the accuracy $p$, then $e_{AB}^2 = 2 p (1 - p) (1 - \rho) / n$,
+# and the test needs
 #
 # $$n = 2 p (1 - p) (1 - \rho) \left(\frac{2.8}{d}\right)^2$$
-#
-# More seeds answer another question: is one *method* better on these 1,319 questions? If one seed's score has the
-# standard deviation $s$, then $e_{AB}^2 = 2 s^2 / k$ with $k$ seeds of each method. We only estimate $s$, so Student's
-# $t$ with $2 (k - 1)$ degrees of freedom replaces 1.96 and 0.84. The loop below raises $k$ until it suffices.
 #
 # **How many questions does one point take, for two models that answer about half of them correctly?**
 
 # %%
 factor = stats.norm.ppf(0.975) + stats.norm.ppf(0.8)  # 2.8
-points = pd.Index([5.5, 3.9, 1], name="points")
+points = pd.Index([5.5, 3.9, 1], name="points")  # d; 1,319 questions detect 5.5 or 3.9
 needed = 2 * 0.5 * 0.5 * (factor / (points.to_numpy() / 100)) ** 2
 plan = pd.DataFrame({f"rho = {rho}": needed * (1 - rho) for rho in (0, 0.5)}, points)
 plan.round().astype(int)
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It takes 39,000, 30 times as many as this test has. Its 1,319 detect 5.5 points. If the answers to each question were
+# published and correlated by 0.5, half as many would do, and 1,319 would detect 3.9 points. So publishing the answers
+# is the cheapest improvement.
+#
+# More seeds answer another question: is one *method* better on these 1,319 questions? If one seed's score has the
+# standard deviation $s$, the mean of $k$ seeds has the variance $s^2 / k$, and for two methods $e_{AB}^2 = 2 s^2 / k$.
+# We only estimate $s$, so Student's $t$ with $2 (k - 1)$ degrees of freedom replaces 1.96 and 0.84. The loop raises $k$
+# until it suffices. **How many seeds does one point take** if a seed matters as little as a repetition ($s = 0.4$), or
+# more ($s = 1$)?
 
 
 # %%
@@ -316,19 +321,15 @@ for s in (0.4, 1):
     print(f"s = {s}: {seeds_needed(s)} seeds of each method, {hours:.1f} h of training")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One point takes 39,000 questions, 30 times as many as this test has. With its 1,319 it detects 5.5 points. If the
-# answers to each question were published and correlated by 0.5, half as many questions would do, and 1,319 would detect
-# 3.9 points. So to publish the answers is the cheapest improvement.
-#
-# One point between methods takes 4 seeds of each if a seed matters as little as a repetition (0.4 points), and 17 if
-# $s$ is 1 point. More seeds do not replace more questions, because every seed takes the same test.
+# Four of each method if $s = 0.4$, and 17 if $s = 1$. More seeds do not replace more questions, because every seed
+# takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# Take `intervals` and `seeds_needed` along. But `intervals` takes one $n$ for all rows, and calls a score of 0 certain
-# ($e = 0$). `tl.audit` mends both. It reads lesson 12's 27 runs on 96 bug reports, whose answers are published. **How
-# many of the 351 pairs do their scores separate?**
+# Take `intervals` and `seeds_needed` along. But `intervals` takes one $n$ for all rows, and with $e = 0$ calls a score
+# of 0 certain. `tl.audit` mends both. We give it the scores of lesson 12's 27 runs on 96 bug reports. **How many of the
+# 351 pairs are separated?**
 
 # %%
 answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv").query("split == 'test'")
