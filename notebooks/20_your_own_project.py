@@ -13,8 +13,8 @@
 # - split by source, remove leaks, and say before the final runs which difference they can show;
 # - decide by the plan, where "cannot tell" is possible, report what you did, and load the winner.
 #
-# **You need** [lesson 3](03_baseline.ipynb) for splits, [lesson 4](04_full_fine_tuning.ipynb) for the search for a
-# learning rate, [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for intervals.
+# **You need** [lesson 3](03_baseline.ipynb) for splits, [lesson 4](04_full_fine_tuning.ipynb) for choosing a rate,
+# [lesson 5](05_lora.ipynb) for LoRA, and [lesson 15](15_comparison.ipynb) for intervals.
 #
 # About 38 minutes.
 
@@ -43,10 +43,11 @@ device = "cuda" if torch.cuda.is_available() else "cpu"
 # Before you measure anything, write down what you want to know and which number will decide. Once you have seen the
 # results, it is easy to find a question that fits them. (We had seen ours, so this plan is an example.)
 #
-# `worthwhile` needs the most thought, because it is the smallest difference that would change what you do.
-# Suppose that we store the trained parameters for each of many customers. LoRA has 72 times as many as BitFit, which we
-# would accept if it lowered the loss by at least 0.1 nats per token, about 10% of perplexity. `shares` says which
-# part of the *sources* goes into each split. (Ours leave some out, to be quick.)
+# `worthwhile` needs the most thought, because it is the smallest difference that would change what you do. Suppose that
+# we store the trained parameters for each of many customers. LoRA has 72 times as many as BitFit. We would accept that
+# if it lowered the loss by at least 0.1 nats per token, about 10% of perplexity.
+#
+# `shares` says which part of the *sources*, such as files or authors, goes into each split.
 
 # %%
 # YOURS: the question, the data, and what will decide
@@ -74,10 +75,8 @@ plan = {
 #
 # ![Four intervals of the gain and their decisions: dearer, cheaper, cannot tell](images/rule.svg)
 #
-# The rule favours the dearer strategy: at 0.01 to 0.19 it takes it, although the true gain may be below `worthwhile`.
-#
 # A *strategy* is a function that gets the untouched model and returns the model to be trained. For another question,
-# write one and add it to the dictionary, with its settings in the plan. The two named in `rates` are compared.
+# add one to `strategies`, with its settings in the plan. The two named in `rates` are compared.
 
 # %%
 # YOURS: the strategies, by the names that the plan uses
@@ -106,8 +105,7 @@ def new_model(strategy=None, path=base):
 # ## Your documents
 #
 # Every task of this course except preferences fits into one table. A row has a `prompt`, which the model only reads; an
-# `answer`, which it learns; and a `source`, for example a file, an author or a customer. The plan needs a template that
-# fits the task:
+# `answer`, which it learns; and a `source`. The plan needs a template that fits the task:
 #
 # | task | prompt and answer | `template` |
 # | --- | --- | --- |
@@ -115,7 +113,7 @@ def new_model(strategy=None, path=base):
 # | short answers | the question, and its answer | `Question: {prompt}\nAnswer:\n` |
 # | classes | the text, and the name of its class | `{prompt}\nClass:\n` |
 #
-# Nothing is cut later, and the bundled model was built for 256 tokens, or about 140 words, so split longer documents
+# The bundled model was built for 256 tokens, or about 140 words, and the code cuts nothing. So split longer documents
 # into parts that keep their source. For tickets with the columns `text`, `team` and `customer`, the next cell becomes:
 #
 # ```python
@@ -134,8 +132,8 @@ data = pd.concat([data, data[data.source == "stock"][:1].assign(source="potatoes
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Splits by source
 #
-# If a source were in two splits, the test would be easier than new material is. So we split the *sources*, here the
-# twenty subjects of the notes, and every document follows its source. The test needs at least two for an interval.
+# Documents of one source resemble each other. If a source were in two splits, the test would be easier than new
+# material is. So we split the *sources*, here the twenty subjects of the notes, and every document follows its source.
 
 # %%
 names = pd.Series(sorted(set(data.source))).sample(frac=1, random_state=0)
@@ -167,8 +165,8 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop found our copy. If a standard phrase makes many of your documents go, delete only the phrase. Now count for
-# the [datasheet](glossary.md#datasheet).
+# The loop found our copy. If a standard phrase removes many of your documents, delete only the phrase from them. Now
+# count the rest for the [datasheet](glossary.md#datasheet).
 
 # %%
 datasheet = data.groupby("split").source.agg(documents="count", sources="nunique")
@@ -178,12 +176,12 @@ datasheet
 # ## Seal the plan
 #
 # A report alone cannot show that its plan came before its results. So we compute a *hash* of the plan and the split
-# documents: 64 characters, which change as soon as one letter does. Mail it to somebody, because a hash that only you
-# hold proves nothing. Send the notebook, too: the hash does not cover the code.
+# documents: 64 characters, which change as soon as one letter does. A hash that only you hold proves nothing, so mail
+# it to somebody. Send the notebook, too, because the hash does not cover the code.
 #
 # With a plan of your own, run the cell first with `noted = None`, so that it shows the hash and stops. Mail the hash,
-# copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`. In a new cell, try
-# `plan["epochs"] = 2` and `check_seal()`, and then set the epochs back to 1.
+# copy it into `noted`, and run the cell again. From then on every training run calls `check_seal`. To see it stop, run
+# `plan["epochs"] = 2` and `check_seal()` in a new cell, and then set the epochs back to 1.
 
 # %%
 # YOURS: None at first, and the hash of your plan once somebody else has it
@@ -193,9 +191,9 @@ documents = {name: part.to_dict("records") for name, part in data.groupby("split
 
 def check_seal():
     record = json.dumps(plan | {"documents": documents}, indent=2).encode()
-    found = hashlib.sha256(record).hexdigest()
-    if found != noted:
-        raise ValueError(f"`noted` is {noted}, but plan and documents now have {found}")
+    current = hashlib.sha256(record).hexdigest()
+    if current != noted:
+        raise ValueError(f"`noted` is {noted}, but plan and data now have {current}")
     return record
 
 
@@ -209,9 +207,9 @@ print("sealed:", (folder / "plan.json").write_bytes(check_seal()), "bytes in pla
 # `encoded` turns a document into tokens, with labels of -100 on the prompt, so that only the answer and its end token
 # count. An end token also comes first, so that the first token of a plain text is predicted from something.
 #
-# `nats_per_token` scores a document by its mean loss, so short and long documents count alike. For classes, let the
-# plan name `wrong_class` and list their names as `classes`. It takes the class with the lowest summed loss, because a
-# mean would favour long names, and scores 1 if that is wrong.
+# `nats_per_token` scores a document by its mean loss, so short and long documents count alike. `wrong_class` is for
+# classes, whose names the plan then lists as `classes`. It tries each name as the answer and takes the one with the
+# lowest summed loss, because a mean would favour long names. The score is 1 if that is wrong.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(base)
@@ -250,8 +248,8 @@ measures = {"nats_per_token": nats_per_token, "wrong_class": wrong_class}
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The baseline
 #
-# A strategy that does not beat the untouched model has taught nothing. Until the final runs the test stays closed, so
-# we measure on validation text. The documents of one source may be alike, so `scored` averages them first.
+# A strategy that does not beat the untouched model has taught nothing, so we score this model first. The test stays
+# closed until the final runs, so we measure on validation text. `scored` returns a mean for each source.
 
 
 # %%
@@ -267,9 +265,9 @@ print(f"untouched: {scored(new_model(), 'validation').mean():.2f} {plan['score']
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Tune each strategy
 #
-# The loop is that of [lesson 15](15_comparison.ipynb) with clipping and one document in each step. Both strategies get
-# the same number of rates, because one with more trials has more chances to look good. **Which rate will win for each
-# of them?**
+# The loop is that of [lesson 15](15_comparison.ipynb), with gradient clipping and one document in each step. Both
+# strategies get the same number of rates, because a strategy with more trials has more chances to look good. **Which
+# rate will win for each of them?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -286,7 +284,7 @@ def trained(strategy, rate, seed):
             torch.nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    model.save_pretrained(folder / strategy)  # the last run's stays
+    model.save_pretrained(folder / strategy)  # replaces that of the run before
     return model
 
 
@@ -296,19 +294,21 @@ best = {name: float(tried[name].mean().idxmin()) for name in plan["rates"]}
 print(tried.mean().round(2).to_string())
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The grids share two rates, which contradict each other: at 0.01 LoRA is better (4.87 against 5.32), but at 0.03 it is
-# worse than no training at all, and BitFit wins (5.27 against 7.91). So give each strategy its own rate.
+# BitFit does best with 0.03 and LoRA with 0.01. Give each strategy its own rate, because a common rate would decide the
+# comparison: at 0.01 LoRA is better (4.87 against 5.32), but at 0.03 it is worse than no training at all, and BitFit
+# wins (5.27 against 7.91).
 #
-# Both best rates have a worse neighbour on each side, so the grids are wide enough. If a best rate of yours lies at the
-# border, seal a new plan with one more rate for each strategy, while the test is closed.
+# Both best rates have a worse neighbour on each side, so the grids are wide enough. If one of yours lies at the border,
+# seal a new plan with one more rate for each strategy.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Which difference could this test show?
 #
-# The search was also a [pilot run](glossary.md#pilot-run), because it gives the losses of both strategies on the same
-# four validation sources. Let $s$ be the standard deviation of their differences, and $k$ the number of test sources.
-# Then the interval will be about $\pm\, t_{k-1}\, s / \sqrt k$. (The seeds add a part that a pilot with one seed cannot
-# show.) **How many sources does it take until this is ±0.1?**
+# With few sources the interval may be too wide for a decision. The search was also a [pilot
+# run](glossary.md#pilot-run), which tells us beforehand: it gave the losses of both strategies on the same four
+# validation sources. Let $s$ be the standard deviation of their differences, and $k$ the number of test sources. Then
+# the interval will be about $\pm\, t_{k-1}\, s / \sqrt k$. **How many sources does it take until this is ±0.1, our
+# `worthwhile`?**
 
 # %%
 cheap = plan["cheaper"]
@@ -318,10 +318,12 @@ for k in (3, 4, 5, 6, 10):
     print(f"{k} sources: ±{stats.t.ppf(0.975, k - 1) * pilot.std() / k**0.5:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It takes six *test* sources, so 24 in all with a quarter in the test. But with four pilot sources the true $s$ may be
-# 0.57 to 3.7 times ours (95%), so four test sources may be enough, or nearly fifty needed. With our five, about ±0.11,
-# this test can show that a gain of 0.2 is above zero, but a true gain below 0.1 only if LoRA measures worse than
-# BitFit. If yours cannot show enough, write a *new* plan while the test is closed.
+# Six, so 24 sources in all if a quarter is for the test. But $s$ comes from only four sources, and the true one may be
+# 0.57 to 3.7 times ours (95%). So four test sources may be enough, or nearly fifty needed.
+#
+# Our five give about ±0.11. A measured gain of 0.2 would then be above zero. But we take BitFit only if the whole
+# interval lies below 0.1, and for that LoRA would have to measure worse than BitFit. If your test cannot show enough,
+# write a *new* plan while it is closed.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
@@ -333,8 +335,8 @@ for k in (3, 4, 5, 6, 10):
 
 # %% tags=["nbval-ignore-output"]
 def interval(gains):  # rows: sources, columns: seeds
-    gain, sides = gains.mean().mean(), (gains.mean(axis=1), gains.mean())
-    parts = [stats.t.ppf(0.975, len(side) - 1) * side.sem() for side in sides]
+    gain, by_source, by_seed = gains.mean().mean(), gains.mean(axis=1), gains.mean()
+    parts = [stats.t.ppf(0.975, len(x) - 1) * x.sem() for x in (by_source, by_seed)]
     return gain, gain - np.hypot(*parts), gain + np.hypot(*parts), *parts
 
 
@@ -352,6 +354,10 @@ print(means.round(2))
 print(f"gain of {dear}: {gain:.2f}, 95% interval {low:.2f} to {high:.2f}")
 print(f"± {from_sources:.2f} from the sources, ± {from_seeds:.2f} from the seeds")
 
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# The sources: ±0.12, close to the pilot's ±0.11. So more sources would narrow the interval, but more seeds hardly
+# would.
+
 # %%
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.plot(gains, gains.index, "o", color="C0")
@@ -362,16 +368,14 @@ axes.set(xlabel=f"{plan['score']} gained (grey: too little)", ylabel="source")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both strategies learned: perplexity fell from 353 to 230 with BitFit and to 173 with LoRA, which is better for each
-# source with each seed (a dot). (173 is far from usable text: 15 notes are enough to compare methods, not to ship one.)
-# The sources give ±0.12, close to the pilot's ±0.11. More sources would narrow the interval, but more seeds hardly
-# would.
+# LoRA is better for each source with each seed (a dot). Both strategies learned: perplexity fell from 353 to 230 with
+# BitFit and to 173 with LoRA. (173 is far from usable text, but 15 notes are enough to compare methods.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
 #
-# `decide` is the rule of the plan, and its None means "cannot tell". A winner must also gain over the untouched model,
-# with an interval above 0.
+# `decide` is the rule of the plan, and its None means "cannot tell". If the interval of the winner's gain over the
+# untouched model is not above 0, the decision is "neither".
 
 
 # %%
@@ -389,9 +393,9 @@ decision = f"take {winner}" if winner else "cannot tell"
 print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every training run saved its model, so the folder `results/cooking/lora` now holds the adapter of the last seed. (To
-# pick the seed with the best test score would be to pick luck.) It needs the base model, too. **Does the loaded model
-# score as the tested one did?** (Reading the test again chooses nothing.)
+# Every training run saved its model, so `results/cooking/lora` now holds the adapter of the last seed. (To pick the
+# seed with the best test score would be to pick luck.) **Does the loaded model score as the tested one did?** (Reading
+# the test again chooses nothing.)
 
 # %%
 if winner in best:
@@ -429,18 +433,20 @@ print(report)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Now your project
 #
-# Copy this notebook, and take your own question and at least 200 documents from two dozen sources. Make a
-# first pass with the bundled model, but stop before *The final runs*. Then write a new plan with a model from the Hub.
-# A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 3e-4, 1e-3 and 3e-3 with `full` at a tenth of that,
-# and call `lora` the cheaper. Time one run first, because the search and the final runs train twelve models. For the
-# final runs choose *Restart Kernel and Run All Cells*, because old cells leave traces. Then check:
+# 1. Copy this notebook, and take your own question and at least 200 documents from two dozen sources.
+# 2. Make a first pass with the bundled model, but stop before *The final runs*, so that the test stays closed.
+# 3. Write a new plan with a model from the Hub. A Llama or SmolLM2 has no biases for BitFit, so compare `lora` at 3e-4,
+#    1e-3 and 3e-3 with `full` at a tenth of these rates, and call `lora` the cheaper.
+# 4. Time one run, because the search and the final runs train twelve models.
+# 5. For the final runs choose *Restart Kernel and Run All Cells*, because old cells leave traces.
 #
-# - [ ] The question names the model, the material and two strategies, and is clear to others.
+# Then check:
+#
+# - [ ] The question names the model, the material and two strategies.
 # - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
 # - [ ] The plan names the origin of the data, the permission to use them, and any private information.
 # - [ ] Somebody else had the hash before the first run.
-# - [ ] No best rate lies at the border of its grid, and the test was opened once.
-# - [ ] The limits name material, model and method.
+# - [ ] No best rate lies at a border, and the test was opened once.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
