@@ -3,7 +3,7 @@ for text in ("seven blocks", "other text"):
     twice = scores[f"{text}, shifted twice"]
     assert (twice > 10 * scores[text]).all() and twice[1] < min(twice[0], twice[10] / 1.2)  # it falls at first
 before = scores.iloc[0].map(math.log)
-assert before.round(1).to_list() == [4.6, 10.0, 5.0, 9.3] and round(scores.iloc[10, 3] / scores.iloc[0, 3], 1) == 1.8
+assert before.round(1).to_list() == [4.6, 10.0, 5.0, 9.3]
 assert scores["seven blocks"][10] < 1.3 and scores.iloc[10, 1] > 5 * scores.iloc[0, 1]
 
 assert size == 4096 < perplexity(random, held_out) < 1.1 * size
@@ -25,7 +25,7 @@ assert round(tokens.mean()) == 137 and len(tokens) == 40 and tokens.mean() > 4 *
 means = losses[four].mean().to_list()
 assert means == sorted(means) and round(means[1] - means[0], 2) == 0.07 and means[3] - means[1] < 0.045
 chances = losses.idxmin(axis=1).value_counts() / 120
-assert chances.idxmax() == "full" and 0.55 < chances["full"] < 0.65 and wins > 0.98 and len(set(found)) > 3
+assert chances.idxmax() == "full" and 0.55 < chances["full"] < 0.65 and wins > 0.98 and len(set(ranks)) > 3
 
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -60,10 +60,9 @@ seconds = pd.read_csv(tl.DATA / "leaderboards/peft_metamathqa.csv").set_index("m
 assert 941.96 in [*seconds.LORA] and seconds.FULL == 2147.30 and round(2147.30 / 5000 / expected, 1) == 1.2
 assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
-assert (round(math.log(254_801), 1), round(116_362_380 / 254_801)) == (12.4, 457)
-assert 2.65 < (5 * 4.6157 - math.log(254_801)) / 4 < 2.7
-assert round(own["sound"]["first loss"], 1) == 4.6 and 9.3 < own["shifted twice"]["eval loss"] < 9.4
-assert min(own["random"]["first loss"], own["random"]["eval loss"]) > 8.25
-assert [own[name]["trained"] for name in ("sound", "by name")] == [2 * 406_272, 815_040]
-found = pd.DataFrame(own.values())[["evaluation", "loading", "count"]].astype(int).to_numpy()
+assert round(math.log(254_801), 1) == 12.4
+assert round(results["sound"]["first loss"], 1) == 4.6 and 9.3 < results["shifted twice"]["eval loss"] < 9.4
+assert min(results["random"]["first loss"], results["random"]["eval loss"]) > 8.25
+assert [results[name]["trained"] for name in ("sound", "by name")] == [2 * 406_272, 815_040]
+found = pd.DataFrame(results.values())[["evaluation", "loading", "count"]].astype(int).to_numpy()
 assert (found[0] == 0).all() and (found[1:] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]).all()
