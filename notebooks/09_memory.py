@@ -6,7 +6,7 @@
 # The [published experiment](16_autopsy.ipynb) that this course examines ran out of memory on a card of 8 GB. Its report
 # explains that by a table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2", together "8-10 GB".
 # But such a table adds up tensors that need not exist at the same time: when the gradients are complete, the
-# activations are gone. Only the moment that needs most counts.
+# activations are gone. What counts is the *peak*, the moment that needs most.
 #
 # **You will be able to**
 #
@@ -41,9 +41,9 @@ def load(dtype=torch.float32):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One step, from the first tensor to the last
 #
-# `step_timeline` takes a training step that is not the first, so AdamW's moments are already there, and notes every
-# tensor that torch makes or frees. Its table holds the bytes of all *live* tensors, made and not yet freed, at each
-# moment. We take eight rows of 128 tokens. **When does it need most?**
+# `step_timeline` takes a training step and notes every tensor that torch makes or frees. (It is not the first, so the
+# optimizer state is there.) Its table holds the bytes of all *live* tensors, made and not yet freed, at each moment. We
+# take eight rows of 128 tokens. **When does the step need most?**
 
 # %%
 kinds = ["weights", "optimizer state", "gradients"]
@@ -54,6 +54,7 @@ def peak(timeline):
     return timeline[kinds].sum(axis=1).max()
 
 
+# %%
 def draw(axes, timeline, title, top):
     """Stack the kinds over a step; `top` is the height of the picture, in MiB."""
     total = timeline[kinds].sum(axis=1) / MiB
@@ -63,7 +64,8 @@ def draw(axes, timeline, title, top):
         axes.text(part.index[0], 0.94 * top, f" {phase.split()[0]}", fontsize=8)
     x, y = total.idxmax(), total.max()
     axes.plot(x, y, "ko")
-    axes.text(x, y + top / 40, f"peak: {y:,.0f} MiB ", ha="right")
+    label = f"peak: {y:,.0f} MiB "
+    axes.text(x, y + top / 20, label, ha="right", backgroundcolor="white")
     axes.set(title=title, ylim=(0, top), xlim=timeline.index[[0, -1]])
     axes.set(xlabel="tensors made or freed, in order", ylabel="live tensors (MiB)")
 
@@ -71,9 +73,9 @@ def draw(axes, timeline, title, top):
 def draw_step(timeline, title, top):
     at = timeline[kinds].sum(axis=1).idxmax()
     figure = plt.figure(figsize=(10, 4.2), layout="constrained")
-    axes, close = figure.subplots(1, 2, width_ratios=(5, 3))
+    axes, closeup = figure.subplots(1, 2, width_ratios=(5, 3))
     draw(axes, timeline, title, top)
-    draw(close, timeline[at - 25 : at + 15], "the moments around the peak", top)
+    draw(closeup, timeline[at - 25 : at + 15], "the moments around the peak", top)
     figure.legend(axes.collections, kinds, loc="outside lower center", ncols=6)
     return axes
 
@@ -84,12 +86,14 @@ draw_step(full, "A step needs most as its backward pass begins", top=260)
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
+# It needs most, 213 MiB, as the backward pass begins. In order:
+#
 # - **Weights** and **optimizer state** are there all the time.
 # - In the **forward pass**, each of eight blocks keeps what its backward pass needs, its
 #   [**activations**](glossary.md#activation).
 # - At the turn, the [**logits**](glossary.md#logit) appear. The loss computes log-probabilities from them, and then the
-#   logits are freed. The backward pass makes the gradient of the log-probabilities and that of the logits, so for a
-#   moment there are three tensors of this size.
+#   logits are freed. The backward pass makes the gradient of the log-probabilities, and from it that of the logits. So
+#   for a moment there are three tensors of this size, and that moment is the peak.
 # - In the **backward pass** each block uses and frees its activations, while the **gradients** of its weights appear.
 # - The **optimizer step** updates the weights, and then the gradients are freed. ("Temporary" is all the rest.)
 
@@ -109,8 +113,8 @@ plt.show()
 #
 # $$\text{activations} \approx 4 \cdot B\,(T-1) \cdot L \cdot (8d + 2k + 4m + a + 2)$$
 #
-# ($T - 1$, because this course's step leaves out a row's last token, which is only predicted. A model that is given
-# `labels=` computes all $T$.) The bracket counts what one block keeps of each token:
+# Here $T - 1$ tokens count, because this course's step leaves out the last token of a row, which is only predicted. The
+# bracket counts what one block keeps of each token:
 #
 # | part | tensors kept for the backward pass | numbers for a token |
 # | --- | --- | --- |
@@ -120,7 +124,7 @@ plt.show()
 #
 # A linear layer keeps its input, to compute the gradient of its weights. A product keeps both factors, and an
 # activation function keeps its input. The $T \times T$ attention weights are missing, because fused kernels compute
-# them in pieces and never store them. (`eager` attention stores them.)
+# them in pieces and never store them.
 #
 # **Will the five kinds add up to the peak?**
 
@@ -144,11 +148,11 @@ print(f"sum of the five kinds: {sum(by_hand.values()) / MiB:.0f} MiB")
 (pd.DataFrame({"by hand, MiB": by_hand, "counted, MiB": counted}) / MiB).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every kind is within 3% of the count. But the sum is 6% larger than the peak of 213 MiB, because at the loss no weight
-# has a gradient yet (unless earlier micro-batches have left theirs).
+# No. Every kind is within 3% of the count, but their sum is 6% larger than the peak of 213 MiB. They are not all there
+# at once: at the loss, no weight has a gradient yet.
 #
-# When memory runs out, ask which group is too large: a smaller batch lowers only what belongs to tokens (121 kB each in
-# the blocks), and a [chunked loss](glossary.md#chunked-loss) only the logits.
+# When memory runs out, ask which group is too large. A smaller batch lowers only what belongs to tokens, and a [chunked
+# loss](glossary.md#chunked-loss) only the logits.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a strategy changes
@@ -157,9 +161,9 @@ print(f"sum of the five kinds: {sum(by_hand.values()) / MiB:.0f} MiB")
 
 # %% tags=["check-strategies"]
 lora = get_peft_model(load(), LoraConfig(r=8, target_modules="all-linear"))
-last = load().requires_grad_(False)
-last.model.layers[6:].requires_grad_(True)
-models = {"all parameters": load(), "LoRA": lora, "last two blocks": last}
+last_two = load().requires_grad_(False)
+last_two.model.layers[6:].requires_grad_(True)
+models = {"all parameters": load(), "LoRA": lora, "last two blocks": last_two}
 strategies = {}
 for name, model in models.items():
     trained = sum(p.numel() for p in model.parameters() if p.requires_grad)
@@ -175,9 +179,9 @@ course.claim(
 strategies.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# LoRA removes most of the gradients and of the optimizer state, because these belong to trained parameters. But its
-# adapters sit in every block, so backpropagation passes through all of them, and they keep nearly all activations, 109
-# of 120 MiB. (Frozen norms need no normalised input.)
+# The last two blocks do, with four times as many parameters. LoRA removes most of the gradients and of the optimizer
+# state, because these belong to trained parameters. But its adapters sit in every block, so backpropagation passes
+# through all of them, and they keep nearly all activations, 109 of 120 MiB.
 #
 # When only the last two blocks are trained, backpropagation stops below them, and the other six keep nothing. So how
 # far *down* you train can matter more for memory than how many parameters you train.
@@ -186,9 +190,9 @@ strategies.round().astype(int)
 # ## The published case in torch
 #
 # Qwen2-0.5B has 494,032,768 parameters. Weights, gradients and AdamW need 4 + 4 + 8 bytes for each, 7.9 GB. (The
-# reports count in GB of $10^9$ bytes. A card sold as 8 GB has 8 GiB of $2^{30}$ bytes, or 8.59 GB.) `step_timeline`
-# finds the rest by *tracing*: it takes the step on tensors without contents. The published program was in Rust. We
-# count torch's step with one row of 512 tokens. **Is the peak again at the loss?**
+# reports count in GB of $10^9$ bytes. A card sold as 8 GB has 8 GiB of $2^{30}$ bytes, or 8.59 GB.) The published
+# program was in Rust, so we count torch's step instead, with one row of 512 tokens. `step_timeline` *traces* it, on
+# tensors without contents. **Is the peak again at the loss?**
 
 # %% tags=["check-published"]
 published = step_timeline("qwen2-0.5b", batch_size=1, sequence_length=512)
@@ -197,14 +201,14 @@ axes.axhline(8 * GiB / MiB, color="black", linestyle=":")  # what an 8 GB card h
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Here the peak is at the *end* of the backward pass, where all gradients exist, and above the card's 8 GiB (dotted).
-# The loss needs about 7,800 MiB; its spike is so short that the dashed line hides it. From about 700 tokens on (fewer
-# without fused attention), the loss needs most.
+# No, the peak is at the *end* of the backward pass, where all gradients exist, and above the card's 8 GiB (dotted). The
+# loss needs about 7,800 MiB, in a spike so short that the dashed line hides it. From about 700 tokens on, the loss
+# needs most.
 #
-# The gradient of the embedding even exists three times there, because this model is tied: one table both reads tokens
-# and predicts them. Its first gradient comes from the head, at the start of the backward pass. It waits, drawn as
-# "temporary", until the lookup gives a second one at the end. torch adds them, and for a moment holds both and their
-# sum. The peak:
+# At the end, the gradient of the embedding even exists three times, because this model is tied: one table both reads
+# tokens and predicts them. Its first gradient comes from the head, at the start of the backward pass, and waits, drawn
+# as "temporary". At the end the lookup gives a second one. torch adds them, and for a moment holds both and their sum.
+# So the peak is 16 bytes a parameter, and two more copies of this gradient:
 
 # %%
 parameters, table = 494_032_768, 151_936 * 896  # the table: tokens x width
@@ -213,17 +217,19 @@ traced = peak(published)
 print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# These 8.99 GB, the chart's 8,577 MiB, do not fit into the card's 8.59 GB. The report's total is about right, but at
-# torch's peak the activations are gone, and one gradient is there three times. So neither shorter rows nor
-# [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb) shows what does.
+# These 8.99 GB (8,577 MiB in the chart) do not fit into the card's 8.59 GB. The report's total is about right, but its
+# parts are not those of torch's peak, where the activations are gone and one gradient is there three times. So neither
+# shorter rows nor [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb)
+# shows what does.
 #
-# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step makes
-# temporary tensors as large as the weights, and needs most: $16N + 4N$ are 9.9 GB.)
+# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step needs
+# most, because it makes temporary tensors as large as the weights.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Recipes called bf16
 #
-# A number in [bf16](glossary.md#bf16) takes 2 bytes, but has only 8 significant bits. Three recipes go by that name:
+# A number in [bf16](glossary.md#bf16) takes 2 bytes instead of 4, but has only 8 significant bits. Three recipes go by
+# that name:
 #
 # - **[Autocast](glossary.md#autocast)** (*mixed precision*): weights, gradients and [moments](glossary.md#moments) are
 #   in fp32, and torch computes matrix products in bf16.
@@ -239,12 +245,13 @@ def one_step(dtype):
     """Bytes per parameter, and the share of parameters that moved."""
     model = load(dtype)
     weights = list(model.parameters())
-    start = [w.detach().clone() for w in weights]
+    before = [w.detach().clone() for w in weights]
     optimizer = torch.optim.AdamW(weights, lr=1e-5, fused=True)
     model(input_ids=rows, labels=rows).loss.backward()
     optimizer.step()
     moments = [s[n] for s in optimizer.state.values() for n in s if n != "step"]
-    moved = sum((w != s).sum().item() for w, s in zip(weights, start, strict=True))
+    pairs = zip(weights, before, strict=True)
+    moved = sum((now != old).sum().item() for now, old in pairs)
     return {
         "weights": sum(w.nbytes for w in weights) / N,
         "gradients": sum(w.grad.nbytes for w in weights) / N,
@@ -253,11 +260,10 @@ def one_step(dtype):
     }
 
 
+# %%
 rows = torch.randint(V, (1, 128), generator=torch.Generator().manual_seed(0))
-recipes = {
-    "fp32, also autocast": one_step(torch.float32),
-    "pure bf16": one_step(torch.bfloat16),
-}
+dtypes = {"fp32, also autocast": torch.float32, "pure bf16": torch.bfloat16}
+recipes = {name: one_step(dtype) for name, dtype in dtypes.items()}
 recipes = pd.DataFrame.from_dict(recipes, orient="index").round().astype(int)
 autocast = tl.Plan(precision="bf16")
 cast = step_timeline(load(), batch_size=8, sequence_length=128, plan=autocast)
@@ -265,26 +271,29 @@ print(f"activations in autocast: {cast['activations'].max() / MiB:.0f} MiB")
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# - **Autocast** changes only what is kept for the backward pass, here from 120 to 90 MiB. It is not half, because norms
-#   stay in fp32 and each product casts its input anew. Besides, bf16 copies of the weights take 2 bytes a parameter,
-#   whatever the batch. So below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
-# - **Pure bf16** halves weights, gradients and moments, but 96% of the parameters did not move at all. Between 0.0625
-#   and 0.125, neighbouring bf16 numbers are 0.0005 apart. Adding 0.00001 gives the old number again.
-# - **The master copy** mends this: it adds up small steps until they change the bf16 weight. This recipe takes 2 + 4 +
-#   12 = 18 bytes a parameter, 2 more than fp32, but saves activations.
+# The price is that most updates are lost. **Pure bf16** halves weights, gradients and moments, but 96% of the
+# parameters did not move at all. AdamW moves a weight by about the learning rate, 0.00001. But between 0.0625 and
+# 0.125, for example, neighbouring bf16 numbers are 0.0005 apart, so the sum is rounded back to the old number.
+#
+# **The master copy** mends this: it adds up small steps until they change the bf16 weight. It takes 18 bytes a
+# parameter, the 16 of fp32 and 2 for the bf16 weight.
+#
+# **Autocast** saves only activations, here 30 of 120 MiB.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
 # bf16, and version 5 of transformers loads them as they are stored. So with most models `bf16=True` trains *pure* bf16.
-# If you train all parameters, load with `dtype=torch.float32`, as TRL's trainers do if you give them a name.
+# If you train all parameters, load with `dtype=torch.float32`.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## LoRA in bf16: 7B parameters on a card of 24 GB
 #
 # Lost updates concern only what is trained. With LoRA that is the adapters, and peft keeps them in fp32 on a model in
-# bf16. So the frozen weights take 2 bytes, and only the adapters take 16. At work, LoRA is run like this, with
-# autocast. (If you give TRL a name, add `model_init_kwargs={"dtype": "bfloat16"}` to the `SFTConfig`, or these weights
-# are loaded in fp32.) We build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so
-# `lora_peak` traces one and two of them, and the difference is one block. **How many rows of 512 tokens fit on 24 GB?**
+# bf16. So the frozen weights take 2 bytes a parameter, and only the adapters take 16. At work, LoRA is run like this,
+# with autocast. (If you give TRL a name, add `model_init_kwargs={"dtype": "bfloat16"}` to the `SFTConfig`, or these
+# weights are loaded in fp32.)
+#
+# We build Llama-7B on torch's `meta` device, which stores shapes only. All 32 blocks are alike, so `lora_peak` traces
+# one and two of them, and adds the difference for each further block. **How many rows of 512 tokens fit on 24 GB?**
 
 
 # %%
@@ -299,10 +308,11 @@ def lora_in_bf16(config, blocks):
 def lora_peak(config, rows, tokens):
     size = {"batch_size": rows, "sequence_length": tokens, "plan": autocast}
     models = [lora_in_bf16(config, blocks) for blocks in (1, 2)]
-    one, two = (peak(step_timeline(model, **size)) for model in models)
-    return one + (config.num_hidden_layers - 1) * (two - one)
+    one_block, two_blocks = (peak(step_timeline(model, **size)) for model in models)
+    return one_block + (config.num_hidden_layers - 1) * (two_blocks - one_block)
 
 
+# %%
 llama = LlamaConfig()  # 7B; for another model: AutoConfig.from_pretrained(name)
 tensors = list(lora_in_bf16(llama, 32).parameters())
 base = sum(p.numel() for p in tensors if not p.requires_grad)
@@ -313,14 +323,15 @@ for size, needed in peaks.items():
     print(f"peak with {size} x 512 tokens: {needed:.1f} GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With one row, the frozen weights, 12.6 GiB, are more than three quarters of the peak, so shrink them first:
-# [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With four rows the
-# weights are less than half, and [checkpointing](10_oom_fallback.ipynb) saves more.
+# Two rows just fit. A card of 24 GB has about 23.65 GiB, but the driver, kernels and gaps between tensors need memory,
+# too, and on an H100, eight other plans needed up to 6% more than their traces. So this course leaves 15% of a card
+# free, and 20 GiB remain.
 #
-# **Is that so on a card?** On an H100 we ran eight other plans, and torch counted as many bytes in live tensors as such
-# traces predict, or up to 6% more. The driver, kernels and gaps between tensors need memory, too, so for all of this
-# the course leaves 15% of a card free. A card of 24 GB has about 23.65 GiB, of which 85% are 20, so two rows just fit.
-# On yours, torch counts for you:
+# **What should you shrink first?** With one row it is the frozen weights: their 12.6 GiB are more than three quarters
+# of the peak, and [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With
+# four rows the weights are less than half, and [checkpointing](10_oom_fallback.ipynb) saves more.
+#
+# On your card, torch counts for you:
 #
 # ```python
 # torch.cuda.reset_peak_memory_stats()
