@@ -54,14 +54,13 @@ def new_model(folder=tl.BUNDLED):
 # Here $\ell_t$ is the loss of token $t$, and $T$ and $T_k$ count the tokens with a label in the batch and on card $k$
 # of $n$. Card $k$ computes $g_k$, the gradient of its own mean loss.
 #
-# DDP takes the plain mean of the $g_k$, the mean of means of [lesson 10](10_oom_fallback.ipynb), which equals $g$ only
-# if all $T_k$ are the same.
+# DDP takes the plain mean of the $g_k$. This is the mean of means of [lesson 10](10_oom_fallback.ipynb), and equals $g$
+# only if all $T_k$ are the same.
 #
-# One process plays both cards. To imitate short answers, six of every eight rows keep only the labels of their first 16
-# tokens. A transformers model divides its summed losses by `num_items_in_batch`. **How far is the plain mean from the
-# right gradient, compared with its length?**
+# One process plays both cards in turn. To imitate short answers, six of every eight rows keep only the labels of their
+# first 16 tokens. **How far is the plain mean from the right gradient, compared with its length?**
 
-# %% tags=["check-shares"]
+# %%
 labels = inputs.clone()
 labels.view(3, 8, 64)[:, 2:, 16:] = -100  # three batches of eight rows
 
@@ -77,23 +76,24 @@ def shares(n):  # the rows and the labels of each of n cards, from the first bat
     return list(zip(inputs[:8].chunk(n), labels[:8].chunk(n), strict=True))
 
 
+# %% tags=["check-shares"]
 model = new_model()
 tokens = [int((its_labels[:, 1:] != -100).sum()) for _, its_labels in shares(2)]
 T = sum(tokens)
 whole = gradient(model, inputs[:8], labels[:8], T)
-summed = sum(gradient(model, *share, T) for share in shares(2))
 first, second = (gradient(model, *shares(2)[k], tokens[k]) for k in (0, 1))
 off = ((first + second) / 2 - whole).norm() / whole.norm()
 print(f"tokens with a label: {tokens}, plain mean: off by {off:.0%}")
-apart = (summed - whole).norm() / whole.norm()
-course.claim("Divided by the tokens of the whole batch, the parts add up", apart < 1e-5)
+summed = sum(gradient(model, *share, T) for share in shares(2))
+gap = (summed - whole).norm() / whole.norm()
+course.claim("Divided by the tokens of the whole batch, the parts add up", gap < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first card has 63 + 63 + 15 + 15 labels, the second 4 × 15, because nothing predicts a first token.
-# In the plain mean a token of the second card counts 0.5/60 and one of the first 0.5/156, which is 2.6 times less.
+# By 54%. The first card has 63 + 63 + 15 + 15 labels, the second 4 × 15, because nothing predicts a first token. In the
+# plain mean a token of the second card counts 0.5/60 and one of the first 0.5/156, 2.6 times less.
 #
 # Nothing warns you of this error. So divide by the tokens of the *whole* batch, which the cards exchange before the
-# backward pass.
+# backward pass. Then the parts add up.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -105,15 +105,16 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", apart
 ring_scheme(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Follow the first column: in round 1 card 1 sends its part to card 2, which adds its own and sends the sum on, until
-# card 4 completes it. After these $n-1$ rounds, the *reduce-scatter*, each card has one finished part.
+# Follow the first column of boxes. In round 1 card 1 sends its part to card 2, which adds its own and sends the sum on,
+# until card 4 completes it. After these $n-1$ rounds, the *reduce-scatter*, each card has one finished part.
 #
 # In the *all-gather*, the finished parts travel on for $n-1$ rounds more, but now each card copies what arrives. So in
 # a step each card sends
 #
 # $$\text{bytes} = \frac{2\,(n - 1)}{n}\, G$$
 #
-# where $G$ is the size of the gradients. This stays below $2G$.
+# where $G$ is the size of the gradients. This stays below $2G$. We build the ring for four cards, where the factor is
+# 1.5:
 
 
 # %% tags=["check-ring"]
@@ -135,16 +136,16 @@ def ring_all_reduce(gradients):
 
 sums, sent = ring_all_reduce([gradient(model, *share, T) for share in shares(4)])
 print(f"gradients: {whole.nbytes / 1e6:.2f} MB, sent by each card: {sent / 1e6:.2f} MB")
-apart = max((each - whole).norm() / whole.norm() for each in sums)
-course.claim("Four cards have the whole batch's gradient after the ring", apart < 1e-5)
+gap = max((each - whole).norm() / whole.norm() for each in sums)
+course.claim("Four cards have the whole batch's gradient after the ring", gap < 1e-5)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Who holds what: ZeRO
 #
-# With DDP, each card holds everything. [ZeRO](glossary.md#zero) removes the copies in three stages: each card keeps
-# only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients (stage 2), also of the weights
-# (stage 3). A parameter takes 16 bytes in fp32, also under [autocast](09_memory.ipynb): 4 for the weight, 4 for its
-# gradient, 8 for AdamW's two averages.
+# With DDP, each card holds everything. A parameter takes 16 bytes in fp32, also under [autocast](09_memory.ipynb): 4
+# for the weight, 4 for its gradient, 8 for AdamW's two averages. [ZeRO](glossary.md#zero) removes the copies in three
+# stages: each card keeps only its *shard*, an $n$-th, of the optimizer state (stage 1), also of the gradients (stage
+# 2), also of the weights (stage 3).
 
 # %%
 zero_scheme(4)
@@ -167,10 +168,11 @@ seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DDP does not fit, but stage 1 is enough, because the optimizer state is half of the bytes.
+# Stage 1 is enough: 60.7 GB fit, where DDP's 107.8 do not, because the optimizer state is half of the bytes.
 #
-# Stage 1 sends no more than DDP: after the reduce-scatter each card updates the weights of its finished part, and the
-# all-gather hands out *weights*. In stage 2, each further micro-batch costs a reduce-scatter more.
+# It sends no more than DDP: after the reduce-scatter each card updates the weights of its finished part, and the
+# all-gather hands out *weights*. In stage 2, each further micro-batch costs a reduce-scatter more, because no card
+# keeps gradients of others' shards.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## ZeRO-3 in torch: FSDP
@@ -185,8 +187,9 @@ seven.round(1)
 # 4. *Update.* Each card updates its shards of all blocks.
 #
 # Steps 1 to 3 have one exchange each, in which a card sends $(n-1)/n$ times the model's size. DDP's ring has only two,
-# so with one micro-batch FSDP sends one and a half times as much. With LoRA it is far more, because frozen weights are
-# gathered, too.
+# so with one micro-batch FSDP sends one and a half times as much. With LoRA it sends far more than DDP, because frozen
+# weights are gathered, too. And each micro-batch gathers them again, even if gradients are sent only once an update.
+# (Until then, each card keeps its gradients whole.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -197,7 +200,7 @@ seven.round(1)
 # - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
 #   the last ones are too few.
 # - Before the forward pass, `gather` collects the cards' counts of tokens. Their sum is $T$.
-# - The loss is divided by $T / n$. We want $1/T$, and DDP and FSDP already divide the sum of the gradients by $n$. So
+# - The loss is divided by $T / n$. We want $1/T$, but DDP and FSDP already divide the sum of the gradients by $n$. So
 #   the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's, which know about shards.
 #
@@ -232,9 +235,10 @@ def train(kind, model, optimizer, loader):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # For DDP, `prepare` wraps the model. At the end *every* process calls `get_state_dict`, because with FSDP it gathers
-# the shards, and then the main process saves. For FSDP, `prepare` divides the model only on GPUs, so here we call
-# `fully_shard` ourselves, for each block and then for the rest. The optimizer is made afterwards, so its averages are
-# divided, too.
+# the shards, and then the main process saves.
+#
+# For FSDP, `prepare` divides the model only on GPUs, so here we call `fully_shard` ourselves, for each block and then
+# for the rest. The optimizer is made afterwards, so that its averages are divided, too.
 
 # %%
 with_ddp = """
@@ -259,11 +263,9 @@ accelerator.end_training()
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the configuration file, `MULTI_GPU` starts `num_processes` processes, one for each GPU, but
-# `cpu=True` keeps them on the CPU.
-#
-# The cell runs `accelerate launch --config_file ddp.yaml train.py MODEL` in `results/scaling_out`, with a model's folder
-# for `MODEL`. **How far apart will the losses of one and of two processes be?**
+# The second cell runs `accelerate launch --config_file ddp.yaml train.py MODEL` in `results/scaling_out`, with a
+# model's folder for `MODEL`. In the configuration file, `MULTI_GPU` starts a process for each GPU, here two, but
+# `cpu=True` keeps them on the CPU. **How far apart will the losses of one and of two processes be?**
 
 # %%
 ddp = """
@@ -276,6 +278,8 @@ folder.mkdir(parents=True, exist_ok=True)
 (folder / "ddp.yaml").write_text(ddp)
 (folder / "train.py").write_text(loop + with_ddp + with_fsdp)
 torch.save((inputs, labels), folder / "rows.pt")
+
+# %%
 env = os.environ | {"OMP_NUM_THREADS": "1", "USE_LIBUV": "0"}  # the 0: for Windows
 if sys.platform != "win32":  # exchange inside the laptop
     env["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
@@ -284,8 +288,8 @@ command += ["--config_file", "ddp.yaml", "train.py", str(tl.BUNDLED)]
 ended = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
 if ended.returncode:
     raise RuntimeError(ended.stderr[-3000:])
-lines = [line.split() for line in ended.stdout.splitlines()]
-out = {k: [float(x[1]) for x in lines if x[:1] == [k]] for k in ("DDP", "FSDP")}
+lines = [line.split() for line in ended.stdout.splitlines()]  # as "DDP 5.08"
+by_two = {k: [float(x[1]) for x in lines if x[:1] == [k]] for k in ("DDP", "FSDP")}
 
 
 # %%
@@ -303,12 +307,13 @@ def in_one_process(cards):  # with the plain mean of so many cards' losses
     return model, losses
 
 
+# %%
 models, by_one, after = {"untrained": new_model()}, {}, {}
 for cards, name in ((2, "plain mean"), (1, "one process")):
     models[name], by_one[name] = in_one_process(cards)
-losses = pd.DataFrame(by_one | {f"two, {kind}": each for kind, each in out.items()})
-apart = losses.iloc[:, 1:].max(axis=1) - losses.iloc[:, 1:].min(axis=1)
-course.claim("One and two processes have the same losses, to 1e-5", apart.max() < 1e-5)
+losses = pd.DataFrame(by_one | {f"two, {kind}": each for kind, each in by_two.items()})
+gap = losses.iloc[:, 1:].max(axis=1) - losses.iloc[:, 1:].min(axis=1)
+course.claim("One and two processes have the same losses, to 1e-5", gap.max() < 1e-5)
 models["two, saved"] = new_model(folder / "trained")
 for name, each in models.items():
     after[name] = each(input_ids=unseen, labels=unseen).loss.item()
@@ -316,17 +321,15 @@ for name, each in models.items():
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The losses agree to rounding, though the cards had 156 and 60 labels, and the saved model is as good on unseen rows.
-# With the plain mean, imitated in one process, the three updates gain 0.16 on unseen rows in place of 0.19, with one
-# seed. (The table's first row comes before any update, so there only the average differs.)
+# Only by rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen rows. With the plain
+# mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of 0.19, with one seed.
+# (Row 0 comes before any update, so there only the average differs.)
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
 #
-# On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` makes the DDP half FSDP.
-# (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16, FSDP sends 6
-# bytes a parameter, and DDP 8, because its gradients stay fp32. Each further micro-batch (exercise 18.1) costs FSDP at
-# least 4 more, and DDP none. If it sends gradients once an update, each card keeps them whole until then.
+# On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
+# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.)
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -345,13 +348,13 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # $$t_\text{step} \approx \frac{t_\text{passes}}{n}
 # + \max\Big(0,\ \frac{2\,(n-1)}{n} \cdot \frac{G}{\text{bandwidth}} - t_\text{hidden}\Big)$$
 #
-# Part of the exchange is hidden, because DDP sends the gradients of the upper blocks while the backward pass still
-# works below them. At best this *overlap* covers the whole backward pass, so $t_\text{hidden}$ is two thirds of
+# A part of the exchange, $t_\text{hidden}$, costs no time, because DDP sends the gradients of the upper blocks while
+# the backward pass still works below them. At best this *overlap* covers the whole backward pass, two thirds of
 # $t_\text{passes}/n$.
 #
 # We estimate a step, without timing one, for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s,
-# 40% of the 989 that their maker gives for dense matrices. The estimate is kind to eight cards, because it assumes full
-# link speed and a free update. **Over which links are eight cards at least four times as fast as one?**
+# 40% of their peak. The estimate is kind to eight cards: it assumes full link speed and a free update. **Over which
+# links are eight cards at least four times as fast as one?**
 
 
 # %%
@@ -364,16 +367,16 @@ def step_seconds(cards, bandwidth, tokens):
 links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
 speed = pd.DataFrame({"GB/s": links})  # in one direction
 for tokens in (32_768, 65_536):
-    one, eight = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
-    speed[f"times as fast, {tokens:,} tokens"] = one / eight
+    alone, shared = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
+    speed[f"times as fast, {tokens:,} tokens"] = alone / shared
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32,768 tokens a step only NVLink, which joins the cards of one machine, is enough, and over *one* link of 100
-# Gbit/s eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because the passes
-# grow and the exchange does not. Two things make the exchange smaller:
+# With 32,768 tokens a step, only over NVLink, which joins the cards of one machine. Over *one* link of 100 Gbit/s,
+# eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because only the passes
+# grow. Two things make the exchange smaller:
 #
-# - Sending in bf16 halves it (the `comm_hook` of accelerate's `DistributedDataParallelKwargs`).
+# - Sending in bf16 halves it.
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -395,7 +398,7 @@ speed.round(1)
 # ```
 #
 # The dots, where a card waits, are the *bubble*. With $p$ cards and $m$ micro-batches they take $\frac{p-1}{m+p-1}$ of
-# the time: 43% here, 16% with sixteen. (The Playbook below divides by the time of work alone, $\frac{p-1}{m}$.)
+# the time: 43% here, 16% with sixteen.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What does not fit, and what to do
