@@ -179,9 +179,10 @@ course.claim(
 strategies.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The last two blocks do, with four times as many parameters. LoRA removes most of the gradients and of the optimizer
-# state, because these belong to trained parameters. But its adapters sit in every block, so backpropagation passes
-# through all of them, and they keep nearly all activations, 109 of 120 MiB.
+# The last two blocks do, though four times as many parameters are trained. LoRA removes most of the gradients and of
+# the optimizer state, because these belong to trained parameters. But its adapters sit in every block, so
+# backpropagation passes through all of them, and they keep nearly all activations, 109 of 120 MiB. (Frozen norms keep
+# less.)
 #
 # When only the last two blocks are trained, backpropagation stops below them, and the other six keep nothing. So how
 # far *down* you train can matter more for memory than how many parameters you train.
@@ -222,8 +223,8 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # shorter rows nor [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb)
 # shows what does.
 #
-# (This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step needs
-# most, because it makes temporary tensors as large as the weights.)
+# This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step needs
+# most, because it makes temporary tensors as large as the weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Recipes called bf16
@@ -271,14 +272,15 @@ print(f"activations in autocast: {cast['activations'].max() / MiB:.0f} MiB")
 recipes
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The price is that most updates are lost. **Pure bf16** halves weights, gradients and moments, but 96% of the
-# parameters did not move at all. AdamW moves a weight by about the learning rate, 0.00001. But between 0.0625 and
-# 0.125, for example, neighbouring bf16 numbers are 0.0005 apart, so the sum is rounded back to the old number.
+# The price is lost updates. **Pure bf16** halves weights, gradients and moments, but in this step 96% of the parameters
+# did not move at all. AdamW moves a weight by about the learning rate, 0.00001. But between 0.0625 and 0.125, for
+# example, neighbouring bf16 numbers are 0.0005 apart, so the sum is rounded back to the old number.
 #
 # **The master copy** mends this: it adds up small steps until they change the bf16 weight. It takes 18 bytes a
 # parameter, the 16 of fp32 and 2 for the bf16 weight.
 #
-# **Autocast** saves only activations, here 30 of 120 MiB.
+# **Autocast** saves only activations, here 30 of 120 MiB, and keeps bf16 copies of the weights, 2 bytes a parameter. So
+# below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
 # bf16, and version 5 of transformers loads them as they are stored. So with most models `bf16=True` trains *pure* bf16.
@@ -324,8 +326,8 @@ for size, needed in peaks.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Two rows just fit. A card of 24 GB has about 23.65 GiB, but the driver, kernels and gaps between tensors need memory,
-# too, and on an H100, eight other plans needed up to 6% more than their traces. So this course leaves 15% of a card
-# free, and 20 GiB remain.
+# too. On an H100, eight other plans needed up to 6% more than their traces. So this course leaves 15% of a card free,
+# and 20 GiB remain.
 #
 # **What should you shrink first?** With one row it is the frozen weights: their 12.6 GiB are more than three quarters
 # of the peak, and [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With

@@ -187,9 +187,9 @@ seven.round(1)
 # 4. *Update.* Each card updates its shards of all blocks.
 #
 # Steps 1 to 3 have one exchange each, in which a card sends $(n-1)/n$ times the model's size. DDP's ring has only two,
-# so with one micro-batch FSDP sends one and a half times as much. With LoRA it sends far more than DDP, because frozen
-# weights are gathered, too. And each micro-batch gathers them again, even if gradients are sent only once an update.
-# (Until then, each card keeps its gradients whole.)
+# so with one micro-batch, in the same precision, FSDP sends 1.5 times as much. With LoRA it sends far more than DDP,
+# because frozen weights are gathered, too. And each micro-batch gathers them again, even if gradients are sent only
+# once an update. (Until then, each card keeps its gradients whole.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -200,8 +200,8 @@ seven.round(1)
 # - The `DataLoader` has the batch size of *one* card. `prepare` gives each card every $n$-th batch, and repeats rows if
 #   the last ones are too few.
 # - Before the forward pass, `gather` collects the cards' counts of tokens. Their sum is $T$.
-# - The loss is divided by $T / n$. We want $1/T$, but DDP and FSDP already divide the sum of the gradients by $n$. So
-#   the mean of the cards' losses is that of the batch.
+# - The summed loss is divided by $T / n$. We want $1/T$, but DDP and FSDP already divide the sum of the gradients by
+#   $n$. So the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's, which know about shards.
 #
 # There are two traps. If each card keeps the batch size of one, $n$ cards make the batch $n$ times as large, so divide
@@ -321,15 +321,16 @@ for name, each in models.items():
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only by rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen rows. With the plain
-# mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of 0.19, with one seed.
-# (Row 0 comes before any update, so there only the average differs.)
+# One and two processes agree to rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen
+# rows. With the plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of
+# 0.19, with one seed. (Row 0 comes before any update, so there only the average differs.)
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
-# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.)
+# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16 it sends
+# 6 bytes a parameter, and DDP 8, because DDP's gradients stay in fp32.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -372,11 +373,11 @@ for tokens in (32_768, 65_536):
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32,768 tokens a step, only over NVLink, which joins the cards of one machine. Over *one* link of 100 Gbit/s,
+# With 32,768 tokens a step, only NVLink is enough, which joins the cards of one machine. Over *one* link of 100 Gbit/s,
 # eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because only the passes
 # grow. Two things make the exchange smaller:
 #
-# - Sending in bf16 halves it.
+# - Sending in bf16 (`comm_hook`) halves it.
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -11,6 +11,9 @@ assert abs(calculated / traced - 1) < 0.01 and round(traced / 1e9, 1) == 9.0
 
 assert recipes.to_numpy().tolist() == [[4, 4, 8, 100], [2, 2, 4, 4]], "exactly half, and 4% moved"
 assert round(cast["activations"].max() / MiB) == 90, "autocast, of 120 MiB"
+long = [step_timeline("qwen2-0.5b", sequence_length=n, plan=autocast)["activations"].max() for n in (900, 1_100)]
+in_fp32 = published["activations"].max() / 511  # of a token
+assert long[0] > 899 * in_fp32 and long[1] < 1_099 * in_fp32, "below about 1,000 tokens autocast keeps more"
 
 step, ids = load(), torch.zeros(1, 16, dtype=torch.long)
 with torch.profiler.profile(profile_memory=True) as profile:  # torch counts, not our modes
