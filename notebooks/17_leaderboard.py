@@ -91,9 +91,10 @@ plt.show()
 # answered which question, so we take $\rho = 0$ and get intervals that are too wide rather than too narrow.
 #
 # We call a pair *separated* if its interval excludes zero. Among many pairs of equal models some would be separated by
-# luck, so with $m$ pairs Bonferroni's correction gives each an interval at $1 - 0.05/m$. The first ten rows form only
-# 45 pairs. But we picked them by their scores from all 62 rows, so $m$ is 1,891, the number of all pairs. **How many of
-# the 45 pairs are separated?** The output shows the two ends of the ten without the correction ($m = 1$) and with it.
+# luck, so with $m$ pairs Bonferroni's correction gives each an interval at $1 - 0.05/m$, so that all hold together with
+# 95% probability. The first ten rows form only 45 pairs. But we picked them by their scores from all 62 rows, so $m$ is
+# 1,891, the number of all pairs. **How many of the 45 pairs are separated?** The output shows the two ends of the ten
+# without the correction ($m = 1$) and with it.
 
 
 # %%
@@ -155,9 +156,9 @@ for m in (1, 1891):
 cases.round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If we had chosen the pair beforehand, it is above zero in all cases but the first, and with the correction only in the
-# last. So the same two scores may or may not separate two models. If you have the answers, you need no $\rho$: take the
-# differences on each question, as in lesson 15, or McNemar's test.
+# For a pair chosen beforehand the lower end is above zero from 0.3 on, with the correction only at 0.85. So with 0.3 to
+# 0.7 the answers would separate a planned pair, but not a picked one. If you have the answers, you need no $\rho$: take
+# the differences on each question, as in lesson 15, or McNemar's test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What another run could change
@@ -321,8 +322,8 @@ for s in (0.4, 1):
     print(f"s = {s}: {seeds_needed(s)} seeds of each method, {hours:.1f} h of training")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Four of each method if $s = 0.4$, and 17 if $s = 1$. More seeds do not replace more questions, because every seed
-# takes the same test.
+# Four seeds of each method if $s = 0.4$, and 17 if $s = 1$. More seeds do not replace more questions, because every
+# seed takes the same test.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work

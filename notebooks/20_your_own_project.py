@@ -321,9 +321,9 @@ for k in (3, 4, 5, 6, 10):
 # Six, so 24 sources in all if a quarter is for the test. But $s$ comes from only four sources, and the true one may be
 # 0.57 to 3.7 times ours (95%). So four test sources may be enough, or nearly fifty needed.
 #
-# Our five give about ±0.11. A measured gain of 0.2 would then be above zero. But we take BitFit only if the whole
-# interval lies below 0.1, and for that LoRA would have to measure worse than BitFit. If your test cannot show enough,
-# write a *new* plan while it is closed.
+# Our five give about ±0.11. The interval of a measured gain of 0.2 would then lie above zero. But we take BitFit only
+# if the whole interval lies below 0.1, and for that LoRA would have to measure worse than BitFit. If your test cannot
+# show enough, write a *new* plan while it is closed.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The final runs
@@ -355,7 +355,7 @@ print(f"gain of {dear}: {gain:.2f}, 95% interval {low:.2f} to {high:.2f}")
 print(f"± {from_sources:.2f} from the sources, ± {from_seeds:.2f} from the seeds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The sources: ±0.12, close to the pilot's ±0.11. So more sources would narrow the interval, but more seeds hardly
+# The sources give ±0.12, close to the pilot's ±0.11. So more sources would narrow the interval, but more seeds hardly
 # would.
 
 # %%
@@ -369,7 +369,7 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA is better for each source with each seed (a dot). Both strategies learned: perplexity fell from 353 to 230 with
-# BitFit and to 173 with LoRA. (173 is far from usable text, but 15 notes are enough to compare methods.)
+# BitFit and to 173 with LoRA. (173 is far from usable text: 15 notes can compare these methods, not ship one.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
@@ -393,9 +393,9 @@ decision = f"take {winner}" if winner else "cannot tell"
 print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more)")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Every training run saved its model, so `results/cooking/lora` now holds the adapter of the last seed. (To pick the
-# seed with the best test score would be to pick luck.) **Does the loaded model score as the tested one did?** (Reading
-# the test again chooses nothing.)
+# Every training run saved its model, so `results/cooking/lora` now holds the adapter of the last seed, which needs the
+# base model, too. (To pick the seed with the best test score would be to pick luck.) **Does the loaded model score as
+# the tested one did?** (Reading the test again chooses nothing.)
 
 # %%
 if winner in best:
