@@ -5,8 +5,8 @@
 #
 # LoRA (*low-rank adaptation*) [freezes](glossary.md#freezing) the whole model, puts two thin matrices beside each
 # linear layer of its [blocks](glossary.md#block), and trains only these. All pairs together are the model's
-# [adapter](glossary.md#adapter). For a model of seven billion parameters, whose file takes 13.5 GB, a usual adapter
-# takes 80 MB.
+# [adapter](glossary.md#adapter). For Llama 2 7B, a file of 13.5 GB in 16 bits, a usual adapter takes 80 MB (40 in 16
+# bits).
 #
 # **You will be able to**
 #
@@ -224,13 +224,13 @@ for name in ("tiny", "smollm2-135m-instruct"):
 pd.concat(scores, axis=1).loc[["zero-shot", "full", "lora"]].round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Before rounding, LoRA's perplexity is 19% higher on our model (16% to 22%, resampled as in lesson 4) and 5% higher on
-# SmolLM2 (2% to 7%). On large models with little text there is often no visible gap (Schulman et al., below).
+# Before rounding, LoRA's perplexity is 19% higher on our model (16% to 22% over documents, see lesson 4) and 5% higher
+# on SmolLM2 (2% to 7%). On large models with little text there is often no visible gap (Schulman et al., below).
 #
 # Full fine-tuning forgets more, but it has also learned more. What if both learn the same? In the search on SmolLM2
 # (one seed, validation text), full fine-tuning at a third of its best rate reaches 40 on Rust, as LoRA does at its
-# best. But full fine-tuning then has 21 on Python and LoRA 24, so here LoRA forgot more. Compare forgetting at the same
-# Rust perplexity.
+# best. On Python (near 22 before) full fine-tuning then has 21 and LoRA 24: here LoRA forgot more. Compare forgetting
+# at the same Rust perplexity.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the change really low-rank?
@@ -301,7 +301,7 @@ kept.rename_axis("first terms").round().T
 # ## Rank, alpha and rate belong together
 #
 # In its first step AdamW moves every parameter by about the learning rate $\eta$, however large its gradient is. So
-# each entry of $B$, which was zero, becomes $+\eta$ or $-\eta$, while $A$ does not move yet. The change
+# each entry of $B$, which was zero, becomes $+\eta$ or $-\eta$, while $A$, whose gradient is zero, stays. The change
 # $\frac{\alpha}{r}BA$ is then proportional to $\alpha\,\eta$. We take one step with three pairs of alpha and rate: 8
 # and 0.02, 16 and 0.01, 32 and 0.01. **Which two pairs give the same loss?**
 

@@ -269,8 +269,8 @@ for name, model in adapted.items():
 print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In perplexity it costs nothing that 20 rows can show. QLoRA starts 1.5% higher, like your NF4 model, and ends about 1%
-# higher. It saves two thirds of the memory that LoRA needs in fp32.
+# QLoRA starts 1.5% higher in perplexity, like your NF4 model, and ends about 1% higher, which may be chance. Its
+# parameters take a third of LoRA's in fp32.
 #
 # It pays with time, because each layer is unpacked for each pass. (These are CPU times; on a GPU, use a wall clock.)
 # [On an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8
@@ -286,8 +286,9 @@ search.assign(percent_above=100 * (search.qlora / search.lora - 1)).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No. At 1e-6 next to nothing is learned, so 27% is what rounding alone costs SmolLM2, although NF4 changes roughly
-# normal weights by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, the best rate of each. (This
-# SmolLM2 was rounded to 4 bits before; the original may lose less.) So measure your own model before you train.
+# normal weights by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, best for both (1e-2 is
+# worse). (This SmolLM2 was rounded to 4 bits before; the original may lose less.) So measure your own model before you
+# train.
 #
 # For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change `device` and `dtype` at the
 # top, and leave out `use_gradient_checkpointing=False`. Begin the search for the rate near 3e-3 with SmolLM2, and near

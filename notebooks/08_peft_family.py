@@ -57,7 +57,7 @@ def new_model():
 pictures.family_picture()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Prompt and prefix tuning can never be merged. They change no weight, but put trained vectors before the text, which
+# Prompt and prefix tuning can never be merged. They change no weight: their trained vectors stand before the text and
 # take up context. BitFit and LN tuning train the model's own parameters, so there is nothing to merge. The other five
 # can be merged, and then cost nothing in use.
 #
@@ -156,8 +156,8 @@ course.claim("The saved biases turn a new model into the trained one", same)
 #
 # In peft most methods are one configuration. (LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`.) A wrong
 # one may train without any error, so audit it first by three numbers: in how many layers peft puts an adapter, how many
-# parameters are trained, and the largest change of any logit, which is 0 if the method starts as the base model. (For
-# PiSSA and prompt tuning, compare perplexities instead.)
+# parameters are trained, and the largest change of any logit, which is 0 if the method starts as the base model. (PiSSA
+# changes $W$ itself, prompt tuning adds positions: compare perplexities.)
 
 
 # %%
@@ -209,8 +209,9 @@ pd.DataFrame.from_dict(audits, orient="index", columns=columns).round(1)
 # things.
 #
 # Neither prefix starts as the base model. Keys drawn at random, peft's default, pull attention away from the text, and
-# the perplexity rises from 120 to 190. Zeros are safer but no guarantee, because a key of zeros has score 0, which
-# softmax still turns into attention. Our model's perplexity hardly changes, but SmolLM2's rises by about 40%.
+# the perplexity rises from 120 to 190. Zeros, as in our record, are safer but no guarantee, because a key of zeros has
+# score 0, which softmax still turns into attention. Our model's perplexity hardly changes, but SmolLM2's rises by about
+# 40%.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Train, save, merge
@@ -253,7 +254,7 @@ live.round().astype(int)
 #
 # DoRA takes more memory than LoRA. The audit found 14,336 more parameters, the row lengths $m$. For their gradient
 # every layer also keeps the outputs $W x$ and $B A x$. For a step's 512 tokens that is $2 \cdot 14{,}336 \cdot 512
-# \cdot 4$ bytes, or 59 MB, just the difference in our record. Once merged, DoRA costs nothing in use:
+# \cdot 4$ bytes, or 59 MB, as in our record (159 MB against 100). Once merged, DoRA costs nothing in use:
 
 # %%
 merged = PeftModel.from_pretrained(new_model(), folder / "DoRA").merge_and_unload()
@@ -279,7 +280,7 @@ course.claim("Saved, loaded and merged, DoRA gives the same logits to 1e-3", sam
 # seeds. Student's $t$ says how many standard errors the interval reaches to each side. For 95% that is 2.0 with 40
 # documents ($t_{39}$), but 4.3 with three seeds ($t_2$), because three runs say little about spread.
 #
-# We ask 13 questions at once (SmolLM2: 12), so by chance some interval would often miss. [Bonferroni's
+# We ask 13 questions at once (SmolLM2: 12), so some interval would often miss the true value by chance. [Bonferroni's
 # correction](glossary.md#bonferroni-correction) widens them all so that in 95% of studies none misses: $t$ rises to
 # about 3 and 16.
 
@@ -337,7 +338,8 @@ course.claim("No method is measurably better than LoRA", best >= 0)
 # | nothing special | LoRA on all linear layers, at a tuned rate |
 # | the frozen weights do not fit into memory | [QLoRA](06_qlora.ipynb) |
 # | LoRA is tuned, and time and memory are left | DoRA: expect no large change |
-# | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% (worse on one model) |
+# | activations fill the memory | [checkpointing](10_oom_fallback.ipynb); LoRA-FA saves 12 to 15% of memory (worse on
+# one model) |
 # | thousands of adapters to store | try LoRA of rank 1 (not in the record); IA3 is worse than rank 8 on both models |
 # | many [adapters on one server](19_ship_it.ipynb) | LoRA, unless the server's documentation names another |
 # | only the inputs can change, not the layers | prompt tuning, on a large model, with many steps (Lester et al.) |

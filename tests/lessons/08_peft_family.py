@@ -58,6 +58,7 @@ assert [_decide(*pair, margin) for margin in (0, 0.01, 0.02)] == ["switch", "can
 
 peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
+assert [round(peak[m]) for m in ("lora", "dora")] == [100, 159]
 assert -(-len(tl.pack(rust.train[:200], tokenizer, 128)) // 4) == 55
 grids = recorded_rates("tiny").groupby("strategy").learning_rate.unique()
 above = {m: min(rate for rate in grids[m] if rate > rates[m]) / rates[m] for m in both.index}
