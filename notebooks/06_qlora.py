@@ -60,8 +60,8 @@ four_bit_layer(*base.model.layers[0].self_attn.q_proj.weight.shape)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Backpropagation needs $\tilde{W}$ once more, to hand the gradient on to the layer below, so each layer is unpacked
-# twice a step. Only the linear layers in the blocks are packed: errors of the head would go straight into the
-# predictions.
+# twice a step (with checkpointing, three times). Only the linear layers in the blocks are packed: errors of the head
+# would go straight into the predictions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Sixteen levels
@@ -270,7 +270,7 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # QLoRA starts 1.5% higher in perplexity, like your NF4 model, and ends about 1% higher, which may be chance. Its
-# parameters take a third of LoRA's in fp32.
+# parameters take a third of LoRA's in fp32, and two thirds of LoRA's in 16 bits.
 #
 # It pays with time, because each layer is unpacked for each pass. (These are CPU times; on a GPU, use a wall clock.)
 # [On an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8

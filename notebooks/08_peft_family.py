@@ -69,7 +69,7 @@ pictures.family_picture()
 # | IA3 | factors for outputs of `q_proj` (Llama: `k_proj`) and `v_proj`, inputs of `down_proj` | $\ell = 1$ |
 # | OFT | rotations $R$ of small groups of inputs (here 16) | $R$ is the identity |
 # | BitFit | the biases $b$ | they were there before |
-# | LN tuning | the scales $\gamma$ of all norms (peft by default: one a block) | they were there before |
+# | LN tuning | the scales $\gamma$ of all norms (peft, for a Qwen2: one a block) | they were there before |
 # | prompt tuning | $k$ vectors $p_i$ before the embedded text | it does not |
 # | prefix tuning | keys and values before those of the text, in every block | it does not |
 #
