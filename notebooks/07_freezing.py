@@ -101,8 +101,8 @@ products_chart(models, "A frozen block saves two products if nothing below is tr
 # all heads together. Backpropagation adds two more for each, one for each factor's gradient, or none if nothing up to
 # here is trained.
 #
-# `step_flops` adds up these products from the bottom. `below` tells whether anything up to here is trained, be it only
-# a norm.
+# `step_flops` adds up these products from the bottom. `below` tells whether anything up to here is trained, even if
+# only a norm.
 
 
 # %%
@@ -172,7 +172,8 @@ products_chart(top_only, "To reach a norm in block 0, the gradient passes everyt
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Yes: 2,496 more parameters raise the arithmetic from 53% to 76%, because backpropagation goes down to the lowest
 # trained parameter, however small it is. LoRA in every block reaches block 0, too, so it saves only the third product.
-# So choose modules, not names: `model.model.layers[-2:]` is exact, but the text `layers.1` is also in `layers.10`.
+# To train what you mean, choose modules, not names: `model.model.layers[-2:]` is exact, but the text `layers.1` is also
+# in `layers.10`.
 #
 # ## What do I freeze?
 #
@@ -216,7 +217,7 @@ table.join(record[["perplexity", "general"]]).round(1)
 #   the memory, and its perplexity ends 9% above that of `full`. `freeze_lower` ends 5% above, but saves only 12% of the
 #   arithmetic.
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 15%
-#   above `full`. `blocks+norms` costs more than `upper_half`, and its perplexity is 2% higher, with every seed.
+#   above `full`. `blocks+norms` costs more than `upper_half`, and its perplexity is 2 to 3% higher, with every seed.
 # - **To forget less, lower the learning rate.** General text ends at 53 with `upper_half` and at 64 with `full`, as if
 #   freezing protected it. But at half its rate `full` learns as much Rust as `upper_half` (57.0 against 57.6), and
 #   general text ends at 46.
@@ -277,9 +278,9 @@ columns = prices[["upper_half", "from the store", "last_blocks"]]
 (100 * columns.div(prices["full"], axis=0)).T.round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# From the store, a step of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. Time fell by 13 points in
-# this run, and by 3 in another. Without a store, `last_blocks` takes 53%, too. So beyond one epoch, a store gives you
-# four trained blocks for the arithmetic of two.
+# From the store, a step of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. Time fell by 3 to 13
+# points in two runs. Without a store, `last_blocks` takes 53%, too. So beyond one epoch, a store gives you four trained
+# blocks for the arithmetic of two.
 #
 # The store takes room: 3.6 GB in fp32 for a million tokens with Qwen2-0.5B. And it is right only if the frozen part
 # gets the same text in every epoch and has no dropout.
@@ -326,9 +327,9 @@ for name, model in tokens.items():
     print(*tokenizer.decode(texts[9]).partition("<|end|>")[:2])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The copy is trained at the bottom, but the head keeps the old table, and no text ends. Why none?
-# `resize_token_embeddings` starts the new row near the mean of all others, and in the head it stays there. So its logit
-# is near the mean of all logits, whatever the text, and never the largest. Peft only warns about merging.
+# The copy is trained at the bottom, but the head keeps the old table, so no text ends. `resize_token_embeddings` starts
+# the new row near the mean of all others, and in the head it stays there. So its logit is near the mean of all logits,
+# whatever the text, and never the largest. Peft only warns about merging.
 #
 # **So train the row**: `trainable_token_indices` changes it in the tied head, too, and trains only 192 parameters. Your
 # model's head is tied if `config.tie_word_embeddings` is true.

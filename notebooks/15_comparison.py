@@ -127,7 +127,7 @@ np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".
 #
 # First look at a larger comparison, recorded with `python -m tlkit compare --profile real`. Seven strategies with three
 # seeds each read 200 passages once, and were scored on 40 test documents. Each trained at the best of eight rates,
-# searched on 60 passages.
+# searched on 60 passages (lesson 7 searched more finely for `freeze_lower`: 55.5).
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
@@ -235,7 +235,7 @@ def subtract(scores, first, second, score="loss"):
     return table[second] - table[first]
 
 
-def half_width(sources, level):  # of each source of chance, the mean differences
+def half_width(sources, level):  # sources: mean differences by document, by seed
     parts = [stats.t.ppf((1 + level) / 2, len(x) - 1) * x.sem() for x in sources]
     return np.hypot.reduce(parts)  # root of the sum of squares; sem is s / sqrt(number)
 
@@ -266,7 +266,7 @@ print(f"LoRA: {percent:.1f}% above full ({low:.1f}% to {high:.1f}%)")
 # to 5% of studies. So in a study, about $21 \cdot 0.05 \approx 1$ pair would look different. *Bonferroni's correction*
 # (lesson 8) for such [multiple comparisons](glossary.md#multiple-comparisons) gives each of $m$ pairs an interval at
 # the level $1 - 0.05/m$. Then all $m$ are right together in at least 95% of studies. We test this on 2,000 invented
-# tables of seven equal strategies, without seeds. There, an interval excludes zero exactly if $p < 0.05$.
+# tables of seven equal strategies, without seeds. There, a 95% interval excludes zero exactly if $p < 0.05$.
 #
 # **Predict first.** In what share of the tables does at least one pair look different?
 
@@ -372,7 +372,7 @@ for first, second in (("full", "lora"), ("lora", "qlora")):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No: LoRA costs SmolLM2 18.5 nats a document less than our model, and the step from LoRA to QLoRA costs it 6.2 more.
 # Both intervals exclude zero, even at 97.5% for the two questions, so the models differ here. (SmolLM2's rates were
-# searched more coarsely.)
+# searched a factor of three apart.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -41,7 +41,7 @@ batches = blocks[torch.randperm(len(blocks), generator=torch.manual_seed(0))].sp
 # ## One table
 #
 # The best-known schedules come from [ULMFiT](https://arxiv.org/abs/1801.06146) (2018), which put a new classifier on a
-# pretrained model. The classifier is random at first, so its gradients could damage the layers below. Two remedies:
+# pretrained model. The classifier is random at first, so its first gradients could damage those below. Two remedies:
 #
 # - **Gradual unfreezing.** At first only the top is trained, and the next layers join step by step.
 # - **Discriminative rates.** Every layer learns from the start, but the lower it is, the smaller is its learning rate.
@@ -49,7 +49,7 @@ batches = blocks[torch.randperm(len(blocks), generator=torch.manual_seed(0))].sp
 # Either fits in a table, with a row for each part of the model, top down, and a column for each step. An entry is the
 # factor of the learning rate, and 0 means frozen. Our model has ten parts: final norm, eight blocks, and the embedding,
 # which is also the head. In gradual unfreezing another group joins after each quarter of the steps. In discriminative
-# rates the factor falls to a tenth at the bottom. Both multiply the `usual` warm-up and cosine.
+# rates the factor falls to a tenth at the bottom. Both multiply the `usual` warm-up and cosine, the table of `full`.
 
 # %%
 rows = ["norm", *(f"block {n}" for n in range(7, -1, -1)), "embedding"]
@@ -171,7 +171,7 @@ for name, rate in zip(tables, (1e-3, 3.16e-3, 3.16e-3), strict=True):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Your discriminative run repeats the recorded one: the model in `results/gentle` is as good on Rust as that of `full`,
-# but general text rose by 10 points instead of 16. Your gradual run differs a little: the recorded one computed no
+# and its general perplexity rose by 10 points, not 16. Your gradual run differs a little: the recorded one computed no
 # gradients for frozen parts, so clipping and AdamW's averages left them out. But at a lower rate `full` forgets less,
 # too. So compare several rates: a circle is one rate, the mean of two recorded runs, and the stars are yours. **If two
 # runs learn as much about Rust, which has forgotten less?**
@@ -192,9 +192,9 @@ plt.show()
 # At 78 on Rust, `full` lets the reference rise to 53, and the schedules only to 48 and 49; at 87 they hardly differ.
 # Longer recorded runs (200 passages, three seeds) confirm it on test texts for one schedule only. With discriminative
 # rates the reference rises from 36 to 53, with `full` to 64, and on Rust they cannot be told apart (difference -1.8 to
-# 1.2). Gradual unfreezing is four points behind.
+# 1.2 points). Gradual unfreezing ends at 58, but is four points behind on Rust.
 #
-# **This is one small model**, and gradual unfreezing gets no fair chance. Its head is the embedding, so it stays frozen
+# **This is one small model**, and gradual unfreezing gets no fair chance. The head is the embedding, so it stays frozen
 # until the last quarter, and nothing is random at the start. With a new head ([lesson 13](13_classification.ipynb)),
 # measure again.
 
