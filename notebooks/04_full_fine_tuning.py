@@ -197,10 +197,10 @@ plt.show()
 # sentences about Rust. They fill 14 rows, so in batches of four an [epoch](glossary.md#epoch), or pass over the text,
 # takes four steps.
 #
-# After each epoch the model is scored on twenty new validation passages. Eight of them decide which epoch is best, and
-# `kept` receives a copy of its weights, because the next step changes them. The other twelve judge the choice, because
-# an epoch looks too good on the eight that chose it. **After which epoch does the validation loss rise, and where does
-# the training loss end?**
+# After each epoch `watch` scores the model on twenty new validation passages. Eight of them decide which epoch is best,
+# and `kept` receives a copy of its weights, because the next step changes them. The other twelve judge the choice,
+# because an epoch looks too good on the eight that chose it. **After which epoch does the validation loss rise, and
+# where does the training loss end?**
 
 # %%
 few = tl.pack(tl.load_corpus("facts").train, tokenizer, 64)  # 14 rows
@@ -286,7 +286,7 @@ course.claim("The last epoch is worse than the best one", judged[-1][1] > 0)
 # stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. **After which epoch will it stop?**
+# So we set all four. (The first step of `Trainer` still has the rate 0.) **After which epoch will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -358,16 +358,16 @@ course.claim("Rust test text became easier", changes["Rust"][2] < 0)
 course.claim("The Python reference became harder", changes["Python"][1] > 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# On Rust the perplexity is half of what it was, and the likeliest token is right 4 points more often. But at Python the
-# model got worse: there it is right 7 points less often. The intervals cover the choice of passages, but not the seed.
+# On Rust the perplexity is half of what it was, and the likeliest token is right 4 points more often. On Python it is
+# right 7 points less often: the model got worse. The intervals cover the choice of passages, but not the seed.
 #
 # A likely reason is that both abilities are stored in the same parameters. The gradient lowers the loss on Rust, and
 # nothing in it protects the older text. This is [*catastrophic forgetting*](glossary.md#catastrophic-forgetting), and
 # large models show it, too (Luo et al.). One remedy is *replay*, which mixes old text into the new: see exercise 4.1.
 #
 # The test text has now been used. If you changed the rate and scored again, it would have become validation text. A
-# lower rate forgets less, but also learns less. In the recorded search, Python's perplexity rises from 39 to 53 at the
-# best rate and only to 44 at half of it, while Rust's ends 12% higher.
+# lower rate forgets less, but also learns less. The recorded search takes half as many steps and scores as lesson 3
+# did: Python's perplexity goes from 39 to 53 at the best rate, and to 44 at half of it, where Rust's ends 12% higher.
 #
 # Here both models continue two test passages. We picked places where only the tuned model begins right, so they show
 # the kind of gain, not its size.

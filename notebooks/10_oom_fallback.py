@@ -62,8 +62,9 @@ def adamw(parameters):
 # PyTorch asks the driver for large *segments* and cuts pieces for tensors from them. *Allocated* memory belongs to
 # tensors that exist. *Reserved but unallocated* memory is free for new tensors, *if* one free piece is large enough.
 #
-# Card A is full: tensors hold 22.9 of its 23.65 GiB. The tensor that fails is only the first without room, so look for
-# what fills the card. If "this process" used far less, another one would hold the rest, and `nvidia-smi` would name it.
+# Card A is full: tensors hold 22.9 of its 23.65 GiB, and no piece of its 195 MiB reserve has room for 22. The tensor
+# that fails is only the first without room, so look for what fills the card. If "this process" used far less, another
+# one would hold the rest, and `nvidia-smi` would name it.
 #
 # Card B is not full: 2.30 GiB lie in reserve, but in pieces, and none has room for 1.70 GiB. This is *fragmentation*.
 # On Linux, set `PYTORCH_ALLOC_CONF=expandable_segments:True` (up to PyTorch 2.9 `PYTORCH_CUDA_ALLOC_CONF`) in the
@@ -334,7 +335,7 @@ pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 #
 # The host costs little here, because AdamW runs on the same processor. On a real card it can cost most. With 6.7
 # billion parameters in bf16, each step sends 27 GB of gradients and weights, which takes a second at 25 GB/s. AdamW
-# then moves 189 GB in RAM, nearly two seconds more at 100 GB/s.
+# then moves 28 bytes a parameter, 189 GB: nearly two seconds more at 100 GB/s.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
@@ -385,10 +386,11 @@ pd.Series(needs).div(2**30).round(1).to_frame("GiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA and QLoRA do. Full fine-tuning does not, while all gradients wait on the card. ZeRO-Offload sends each gradient
-# to the host as soon as it is made: then only the weights stay, half of 25.1 GiB, and RAM needs 108 GB.
+# to the host as soon as it is made: then only the weights stay, half of 25.1 GiB, and RAM needs 16 bytes a parameter,
+# 108 GB.
 #
-# LoRA leaves 7 GiB for activations. With checkpointing, a row of 2,048 tokens takes 1.2 GiB at the loss, for 32 block
-# inputs and three tensors of logits. So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
+# LoRA leaves 7 GiB for activations. With checkpointing, a row of 2,048 tokens takes 1.2 GiB: 0.5 for 32 block inputs in
+# bf16, 0.7 for three tensors of logits in fp32. So LoRA fits with five such rows; QLoRA leaves 16 GiB for more.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
