@@ -238,7 +238,8 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # - **bf16 with a master copy**: the weights are in bf16, but the optimizer updates an fp32 copy of them, with gradients
 #   and moments in fp32.
 #
-# We take a step in the first two, at a learning rate of $10^{-5}$. **What is the price of half the bytes?**
+# We take a step in fp32 (autocast keeps the same three) and in pure bf16, at a learning rate of $10^{-5}$. **What is
+# the price of half the bytes?**
 
 
 # %%

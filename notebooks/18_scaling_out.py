@@ -321,9 +321,9 @@ for name, each in models.items():
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# One and two processes agree to rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen
-# rows. With the plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of
-# 0.19, with one seed. (Row 0 comes before any update, so there only the average differs.)
+# Both agree to rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen rows. With the
+# plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of 0.19, with one
+# seed. (Row 0 comes before any update, so there only the average differs.)
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
@@ -419,7 +419,7 @@ speed.round(1)
 # - Divide by the tokens of the whole batch, because DDP's plain mean needs equal shares.
 # - DDP sends $2(n-1)/n$ times the gradients, partly hidden behind the backward pass.
 # - ZeRO-1, and ZeRO-2 with one micro-batch, send as much as DDP and hold less. FSDP (ZeRO-3) also shards the weights,
-#   and sends half as much again, or more with frozen weights or several micro-batches.
+#   and in fp32 sends half as much again, or more with frozen weights or several micro-batches.
 #
 # ## Further reading
 #

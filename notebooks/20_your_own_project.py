@@ -369,7 +369,8 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # LoRA is better for each source with each seed (a dot). Both strategies learned: perplexity fell from 353 to 230 with
-# BitFit and to 173 with LoRA. (173 is far from usable text: 15 notes can compare these methods, not ship one.)
+# BitFit and to 173 with LoRA. (173 is far from usable text: 15 notes are enough to compare these methods, not to ship
+# one.)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Decide as planned
