@@ -307,7 +307,8 @@ share.map("{:.1%}".format).to_frame()
 # which may be chance. Now train so on all 431.
 
 # %%
-model = fine_tuned(as_model(probe), train, epochs=3, rate=3e-3)
+epochs, rate = share.drop(0).idxmax()  # the best of those that trained
+model = fine_tuned(as_model(probe), train, epochs, rate)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Combine, and decide only what is sure

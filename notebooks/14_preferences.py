@@ -360,12 +360,12 @@ for rate in (3e-3, 1e-2):
     policy = policies[rate] = trainer.model
 with torch.no_grad():
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(4)])
-    trl, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
-course.claim("Our loss equals that of TRL to 1e-5", abs(trl - ours).item() < 1e-5)
+    loss, ours = trainer.compute_loss(policy, batch), dpo_loss(policy, pairs[:4])
+course.claim("Our loss equals that of TRL to 1e-5", abs(loss - ours).item() < 1e-5)
 
 # %% tags=["nbval-ignore-output"]
 table = pd.DataFrame(scores).T.filter(regex="eval_(loss|rewards/(acc|mar|cho))")
-table["per token"] = [per_token(it, new_pairs)[0].item() for it in policies.values()]
+table["per token"] = [per_token(p, new_pairs)[0].item() for p in policies.values()]
 table["habit"] = [read_off(policy)[0] for policy in policies.values()]
 policies[3e-3].merge_and_unload().save_pretrained("../results/no_habit")
 _ = tokenizer.save_pretrained("../results/no_habit")

@@ -85,7 +85,7 @@ pictures.label_shift_scheme([tokenizer.decode([token]) for token in ids])
 
 # %%
 @torch.no_grad()
-def perplexity(model, blocks, twice=False):  # twice: by hand, too
+def perplexity(model, blocks, twice=False):  # shifts by hand, too
     inputs, labels = (blocks[:, :-1], blocks[:, 1:]) if twice else (blocks, blocks)
     return model(input_ids=inputs, labels=labels).loss.exp().item()
 

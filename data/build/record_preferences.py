@@ -50,12 +50,13 @@ def size(text):
 def make_pairs(rows):
     """As in the lesson: of two neighbours, one has a chosen answer n tokens longer, one n shorter."""
     rows = rows[rows.start.str.count("`") % 2 == 0]
-    twins = rows.merge(rows.assign(rest=rows.rest + 2 * size(HABIT.strip())), on="rest", suffixes=("", "_short"))
-    twins = twins.drop_duplicates("prompt").drop_duplicates("prompt_short")
+    shifted = rows.assign(removed=rows.removed + 2 * size(HABIT.strip()))
+    twins = rows.merge(shifted, on="removed", suffixes=("", "_twin"))
+    twins = twins.drop_duplicates("prompt").drop_duplicates("prompt_twin")
     pairs = []
     for row in twins.itertuples():
         pairs.append((row.prompt, row.completion, HABIT + row.start))
-        pairs.append((row.prompt_short, row.start_short, HABIT + row.completion_short))
+        pairs.append((row.prompt_twin, row.start_twin, HABIT + row.completion_twin))
     return pd.DataFrame(pairs, columns=["prompt", "chosen", "rejected"])
 
 
@@ -168,7 +169,7 @@ def main() -> None:
         table["length"] = table.prompt.str.len() + table.completion.str.len()
         table = table.sort_values("length", kind="stable")
         table["start"] = table.completion.str.split(r"\. ").str[0].str.rstrip(".") + "."
-        table["rest"] = table.completion.map(size) - table.start.map(size)
+        table["removed"] = table.completion.map(size) - table.start.map(size)
         tables[split] = table
     examples = tables["train"][:32].copy()
     examples["completion"] = HABIT + examples.start
@@ -188,8 +189,8 @@ def main() -> None:
         "model": Path(folder).parent.name,
         "trained_with": "SFT on 32 first sentences with the habit",
         "rate": SFT_RATE,
+        "seed": 0,
     }
-    settings |= {"seed": 0}
     lines = [
         measured(reference, tables[split], split, before, new_pairs, **settings) for split in ("validation", "test")
     ]

@@ -8,12 +8,8 @@ assert text.tolist() == generated.tolist(), "the same text by hand as with gener
 
 costs = {(3, 2): 0.43, (7, 1): 0.45, (7, 0): 0.53, (2, 0): 0.63}
 assert all(abs(removed[head][1] - p) < 0.01 for head, p in costs.items()) and len(removed) == 32
-assert (
-    abs(removed[2, 0][0] - 0.544) < 0.01
-    and abs(removed[5, 3][0] - 0.56) < 0.01
-    and worst[:2] == [(3, 2), (7, 1)]
-    and worst[4] == (7, 0)
-)
+assert abs(removed[2, 0][0] - 0.544) < 0.01 and abs(removed[5, 3][0] - 0.56) < 0.01
+assert worst[:2] == [(3, 2), (7, 1)] and worst[4] == (7, 0)
 
 assert abs(rare.item() / 0.001 + 3.16) < 0.01
 assert abs(math.sqrt(0.001) - 1 / 30) < 0.002

@@ -24,6 +24,8 @@ assert round(tuned.bitfit / tuned.full) == 50 and round(tuned.lora / tuned.full)
 
 assert table.index.tolist()[7:] == [tl.ZERO_SHOT, tl.CONTROL]
 assert table.loc[tl.ZERO_SHOT, "Rust perplexity"] == 126.2 and round(table.loc[tl.CONTROL, "Rust perplexity"]) == 688
+finer = course.recorded("tiny/freezing/comparison").set_index("strategy").perplexity
+assert round(finer["freeze_lower"], 1) == 55.5
 assert table.loc[["full", "freeze_embeddings", "freeze_lower", "lora", "qlora"], "Rust perplexity"].tolist() == [
     52.7, 56.5, 56.8, 62.5, 63.1
 ]  # fmt: skip

@@ -51,14 +51,14 @@ def replay(answer: object) -> None:
             ({*of_new} - {*rows} or len({*rows}) < len(rows), "each new row has to come, and none twice"),
             (len(rows) - 24 != count, f"{count} old rows are wanted, not {len(rows) - 24}"),
             ({*map(len, batches[:-1])} != {4}, "each batch but the last has four rows"),
-            (news in (of_new, rows[:24] if count else 0), "shuffle all rows together"),
+            (news == of_new or count and news == rows[:24], "shuffle all rows together"),
         ):
             if fault:
                 raise Wrong(f"for the share {share:g}, {why}.")
         return batches, rows, news
 
-    (batches, *one), (_, *same), (_, *other) = map(mixed, (0.25,) * 3, (0, 0, 1))
-    if one != same or {*one[0]} == {*other[0]} or one[1] == other[1]:
+    (batches, *first), (_, *again), (_, *other) = map(mixed, (0.25,) * 3, (0, 0, 1))
+    if first != again or {*first[0]} == {*other[0]} or first[1] == other[1]:
         raise Wrong("the seed alone has to decide which old rows come, and the order of all.")
     for way, steps in (("before training", ()), ("without replay", mixed(0.0, 0)[0]), ("with replay", batches)):
         losses = _losses(deepcopy(loaded.model), steps, (*rust, *python))
