@@ -105,8 +105,7 @@ def continuations(model, texts, length=3):  # a name of up to two tokens, and th
     batch = tokenizer(list(texts), return_tensors="pt", padding=True).to(device)
     written = model.generate(**batch, max_new_tokens=length, do_sample=False)
     written = written[:, batch.input_ids.shape[1] :]  # without the text itself
-    decoded = tokenizer.batch_decode(written, skip_special_tokens=True)
-    return [text.strip() for text in decoded]
+    return [*map(str.strip, tokenizer.batch_decode(written, skip_special_tokens=True))]
 
 
 def answers(model):
@@ -275,9 +274,10 @@ print("mean of ten random splits:", table.mean().round(1).to_dict())
 # Counting wins, on our split and on average. We also trained the model on each of the ten splits (recorded, not run
 # here): it got 61 to 69 right, 65 on average. That is no more than the `if`s, so our split flatters it.
 #
-# If your job is to name one of a few classes, try counting first ([lesson 13](13_classification.ipynb)). But `adapt`
-# does not know that there are three desks. With other answers it teaches a model to *write* ([lesson
-# 12](12_a_real_task.ipynb)), which counting cannot do.
+# If your job is to name one of a few classes, try counting first ([lesson 13](13_classification.ipynb)). But it can only
+# choose among names in its examples, and `adapt` teaches a model to *write*. In [lesson 12](12_a_real_task.ipynb) a
+# larger model, tuned on bug reports about some Rust libraries, names the right one in 74% of 96 reports about *other*
+# libraries.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Keep it

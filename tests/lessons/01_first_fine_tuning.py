@@ -7,10 +7,11 @@ assert len(training) == 120 and not set(training.question) & set(held_out.questi
 assert held_out.desk.value_counts().to_dict() == {"Python": 25, "Rust": 25, "other": 25}
 
 # The three methods, here and on other splits.
-assert table.loc[0].tolist() == [66, 72] and abs(right.sum() - 69) <= 2 and set(now) == {"Python", "Rust", "other"}
+assert table.loc[0].tolist() == [66, 72] and set(now) == {"Python", "Rust", "other"}
 assert table.mean().tolist() == [65.6, 69.6]  # scikit-learn alone, so the same everywhere
-recorded = [69, 67, 69, 62, 62, 64, 61, 65, 66, 62]  # of the model, on one core; one of them is run again below
+recorded = [69, 67, 69, 62, 62, 64, 61, 65, 66, 62]  # of the model, on one core; the first is the lesson's
 assert round(sum(recorded) / 10) == 65 and (min(recorded), max(recorded)) == (61, 69) and len(table) == 10
+assert abs(right.sum() - recorded[0]) <= 2
 assert named == ["Python", "other", "other"]
 
 # How answers are made: they end the rows, and are what is counted.
@@ -28,13 +29,15 @@ assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(
 assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.4) < 0.2
 assert [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
 assert right.groupby(held_out.desk).sum().min() >= 18  # 22 here: no desk gets all
-assert (answers(broken) == held_out.desk).sum() < 10
 with torch.no_grad():  # a random head prefers no token, even after training
     assert broken(**encode(["Why?"], ["Rust"])).logits.softmax(-1).max() < 0.015
 
 # The two `if`s: most questions of a desk have its sign.
 for desk, sign in (("Python", "Python"), ("Rust", "`")):
     assert questions.question[questions.desk == desk].str.contains(sign).mean() > 0.6
+
+named = pd.read_csv(tl.DATA / "tickets/runs/answers.csv", index_col="run").crate.filter(regex="^lora.*-288.*test-cuda")
+assert len(named) == 3 * 96 and round(100 * named.mean()) == 74  # lesson 12 holds that no crate is in two splits
 
 record = pd.read_json(tl.DATA / "questions/desks_smollm2.jsonl", lines=True)
 assert set(record.question) == set(held_out.question) and len(record) == 75
@@ -49,8 +52,3 @@ with tempfile.TemporaryDirectory() as place:
     save_file(renamed, f"{copy}/model.safetensors", {"format": "pt"})
     with pytest.raises(RuntimeError):
         tl.load_model(copy)
-
-drawn = questions.groupby("desk").sample(65, random_state=6).groupby("desk")
-held_out, fresh = drawn.tail(25), AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device)
-once_more, _ = adapt(fresh, drawn.head(40).sample(frac=1, random_state=0))
-assert abs((answers(once_more) == held_out.desk).sum() - recorded[6]) <= 4  # roundings change what is learned
