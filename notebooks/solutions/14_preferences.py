@@ -7,8 +7,8 @@ import course
 # %% [markdown]
 # To keep chosen answers from becoming less likely, people add the SFT loss to that of DPO (in TRL by
 # `loss_type=["sigmoid", "sft"]`). Write this sum. `before` and `after` are log-probabilities under the reference and
-# under the model in training, of shape (2, pairs) like those of `log_probabilities`. `tokens` says how many tokens each
-# chosen answer has. Return the DPO loss plus `weight` times the SFT loss, which is the mean over all tokens of the
+# under the model in training, of shape (2, pairs): chosen answers, then rejected ones. `tokens` says how many tokens
+# each chosen answer has. Return the DPO loss plus `weight` times the SFT loss, which is the mean over all tokens of the
 # chosen answers, as in `answer_loss`.
 
 # %%

@@ -14,15 +14,14 @@ assert habit == 30 and 0.42 < p < 0.62
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
 by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
-assert len(by) == 30 and len(runs) == 4 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
+assert len(by) == 30 and len(runs) == 3 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
 for columns, allowed in ((["margin"], 0.4), (COLUMNS[1:4], 0.02), (["habit"], 2), (["habit first"], 0.03)):
     assert ((runs - kept)[columns].abs() <= allowed).all(axis=None)
-sft, low, middle, high = (runs.loc[place] for place in [("SFT", 6e-4), ("DPO", 1e-4), ("DPO", 3e-4), ("DPO", 1e-3)])
-assert middle["habit"] <= 1 and sft["habit"] <= 2 and 5 <= low["habit"] <= 14
-# The highest rate of DPO: best by its margin and the answers it saw, and worst for new ones.
-assert high["margin"] > 1.6 * max(middle["margin"], low["margin"])
-assert high["chosen"] > max(middle["chosen"], low["chosen"]) + 0.04
-assert abs(high["chosen (new)"] + 0.1) < 0.02 and high["rejected (new)"] < -0.09 and abs(middle["chosen (new)"]) < 0.02
+sft, low, high = (runs.loc[place] for place in [("SFT", 6e-4), ("DPO", 3e-4), ("DPO", 1e-3)])
+assert low["habit"] <= 1 and sft["habit"] <= 2 and by.loc[("DPO", 1e-4), "habit"].tolist() == [9, 12, 14]
+# The higher rate of DPO: better by its margin and the answers it saw, and worse for new ones.
+assert high["margin"] > 1.6 * low["margin"] and high["chosen"] > low["chosen"] + 0.04
+assert abs(high["chosen (new)"] + 0.1) < 0.02 and high["rejected (new)"] < -0.09 and abs(low["chosen (new)"]) < 0.02
 # Three seeds: the harm is in each; for the same habit SFT does more.
 shown = by.loc[["SFT", "DPO"]]
 new, first = shown["chosen (new)"], shown["habit first"]
@@ -35,13 +34,11 @@ assert both.mean() < 0.5 * by.loc[("DPO", 1e-3), "chosen (new)"].mean()  # most 
 assert first["DPO", 3e-4].between(0.01, 0.02).all() and first["SFT", 0.0012].between(0.006, 0.014).all()
 assert by["test habit"].count() == 9 and by["test habit"].sum() == 0
 for one in (good["SFT"], good["DPO"]):  # they do answer
-    assert write(one, tables["test"].prompt, 9)[0].isin(["", HABIT.strip()]).sum() <= 1
+    assert write(one, tables["test"].prompt[:20], 9)[0].isin(["", HABIT.strip()]).sum() <= 1
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
 # The picture: a new pair, seed 0.
-before = log_probabilities(reference, new_pairs)[:, 2]
-nats = [log_probabilities(one, new_pairs[2:3]) for one in (models["DPO", 3e-4], reference)]
-won, lost = (nats[0] - nats[1]).flatten().tolist()
-assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before + torch.tensor([261.2, 87.9])).max() < 1
+won, lost = changes(models["DPO", 3e-4], new_pairs[2:3])[0].flatten().tolist()
+assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before[0, :, 26] + torch.tensor([261.2, 87.9])).max() < 1
 # The higher rate of TRL: better by loss and margin of new pairs, worse for their chosen answers.
 low, high = (table.loc[rate] for rate in (3e-3, 1e-2))
 assert table.habit.max() <= 2 and high.eval_loss < low.eval_loss and table["eval_rewards/accuracies"].min() > 0.9
