@@ -160,7 +160,7 @@ for name in ("w01/t074", "w01/t161", "w01/t049"):
 asked = [conversation(report, TASK), conversation(report, TASK, shown)]
 if path:
     print(f"report: {report}\n\nlast example: {shown[-1]['content']}\n")
-    print("asked: {}\n\nshown: {}".format(*write(model, asked)))
+    print("asked: {}\n\nshown: {}".format(*(write(model, [a], 40)[0] for a in asked)))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the instruction alone the model chats about the report. With three training reports as examples it answers in
@@ -187,20 +187,20 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 # message, the report, and the answer. TRL's `SFTTrainer` does what you wrote by hand in [lesson
 # 11](11_your_data.ipynb): it applies the chat template, builds the labels, and pads.
 #
-# Your run is short: the 40 shortest reports in 20 steps of two, with [adapters](glossary.md#adapter) in the upper 15 of
-# the 30 blocks only, below which backpropagation stops ([lesson 7](07_freezing.ipynb)).
+# Your run is short: the 24 shortest reports, one a step, with [adapters](glossary.md#adapter) in the upper 15 of the 30
+# blocks only, below which backpropagation stops ([lesson 7](07_freezing.ipynb)).
 
 # %%
 TUNED = "Bug report to JSON."
-reports = train.loc[train.prompt.str.len().sort_values().index[:40]]  # or all: train
+reports = train.loc[train.prompt.str.len().sort_values().index[:24]]  # or all: train
 prompts = [conversation(text, TUNED) for text in reports.prompt]
 completions = [[{"role": "assistant", "content": text}] for text in reports.completion]
 rows = datasets.Dataset.from_dict({"prompt": prompts, "completion": completions})
 # On a GPU leave out use_cpu, bf16 and gradient_checkpointing. The long run took batches
 # of 8, 288 steps, rate 1e-3, 29 steps of warmup, r=16, lora_alpha=32, all-linear.
-arguments = SFTConfig("../results/my-adapter", per_device_train_batch_size=2,
-    max_steps=20, learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=2,
-    logging_steps=1, save_strategy="no", report_to="none", disable_tqdm=True,
+arguments = SFTConfig("../results/my-adapter", per_device_train_batch_size=1,
+    max_steps=24, learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=2,
+    logging_steps=4, save_strategy="no", report_to="none", disable_tqdm=True,
     use_cpu=True, bf16=False, gradient_checkpointing=False)  # fmt: skip
 lora = LoraConfig(r=8, lora_alpha=16, target_modules=r".*layers\.(1[5-9]|2\d)\..*_proj")
 if path:
@@ -210,41 +210,43 @@ if path:
     print("learned:", tokenizer.decode(batch["labels"][batch["labels"] != -100]))
     trainer.train()
     trainer.save_model()  # the adapter alone, without the base model
-    print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:20:4].round(2))
+    print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:6].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the answer, its end token and a line break are learned, and the loss falls to a fifth. Now your model answers six
-# validation reports. If the rule finds a crate, it is nearly always the right one, so it replaces the model's. **Will
-# your model get more reports right than the rule?**
-
+# Only the answer, its end token and a line break are learned, and the loss (the mean of four steps) falls to about a
+# sixth. Now your model answers six validation reports. **Will it get more right than the rule, and what has it
+# learned?**
 
 # %% tags=["nbval-ignore-output", "live"]
-def with_list(text, report):
-    answer, crate = parse(text), rule(report)["crate"]  # the rule's, if it finds one
-    return answer | {"crate": crate} if crate else answer
-
-
 some = validation[3::12]
 asked = [conversation(report, TUNED) for report in some.prompt]
 right = {"rule": scores(map(rule, some.prompt), some).sum()}
 if path:
     texts = write(trainer.model.eval(), asked)
     print(*texts[:3], sep="\n")
-    right["yours"] = scores(map(with_list, texts, some.prompt), some).sum()
+    right["yours"] = scores(map(parse, texts), some).sum()
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not: in the stored run the rule has four reports right, and your adapter none. All six answers have the right
-# form, but none the right kind.
+# It does not: in the stored run the rule has four reports right, and your adapter none. But all six answers have the
+# right form, and two crates, three versions and two systems are right, where three examples in the prompt got only 3 to
+# 6% of each (in the test). The kind is not learned: each answer above says `wrong result`.
 #
 # ## A longer run, in your hands
 #
 # The course brings the adapter of a long run: `data/build/record_tickets.py` trained it on all 285 reports, read eight
 # times. Half of the readings had another crate, version and system in report and answer (*data augmentation*). peft
 # keeps several adapters on one base model, so load this one beside yours. Its 74 validation answers were recorded.
-# **Does this adapter, with the rule's crates, beat the rule?**
+# If the rule finds a crate, it is nearly always the right one, so it replaces the model's. **Does this adapter then beat
+# the rule?**
+
 
 # %% tags=["nbval-ignore-output", "longer"]
+def with_list(text, report):
+    answer, crate = parse(text), rule(report)["crate"]  # the rule's, if it finds one
+    return answer | {"crate": crate} if crate else answer
+
+
 read = recorded.query("split == 'validation' and steps == 288 and device == 'one core'")
 if path:
     trainer.model.load_adapter(folder / "adapter", "longer")

@@ -1,7 +1,7 @@
 from itertools import combinations
 from pathlib import Path
 
-from peft import AutoPeftModelForCausalLM
+from peft import AutoPeftModelForCausalLM, get_peft_model_state_dict
 
 # The reports: sizes, that neither writers nor crates are in two splits, and what is harder in the test.
 assert (len(train), len(validation), len(test)) == (285, 74, 96)
@@ -48,7 +48,7 @@ assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).t
 assert [round(100 * way.mean()) for way in ways.values()] == [36, 53, 75, 49, 60, 80] and round(by_hand[-1], 1) == 1
 assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [51, 72]
 
-# The longer adapter: its cost, its errors, its test.
+# The longer adapter.
 assert round(read.train_seconds.iloc[0] / 60) == 74
 _, marks = second_reader(given.answer, given.prompt)
 differ, wrong = marks.to_numpy(), ~right.to_numpy()
@@ -71,20 +71,20 @@ assert round(marks.sum(axis=1).mean(), 1) == 1.9
 LISTED |= set(test.topic)
 assert "ggez" not in LISTED
 
-# What was saved and is loaded again answers as what was trained.
-trainer.model.set_adapter("default")
+# What was saved is what was trained.
 again = AutoPeftModelForCausalLM.from_pretrained(arguments.output_dir, dtype="float32")
-assert write(again, asked[:1], 16) == write(trainer.model, asked[:1], 16)
+saved, tuned = map(get_peft_model_state_dict, (again, trainer.model))
+assert all(saved[x].equal(tuned[x]) for x in tuned)
 assert round((Path(arguments.output_dir) / "adapter_model.safetensors").stat().st_size / 1e6) == 5
 
 # after: live
-# The form is learned in a minute, and some of the copying; other machines round otherwise, hence the wide limits.
+# The form is learned, and some of the copying; other machines round otherwise.
 live = (100 * scores(map(parse, texts), some)).mean()
 assert len(some) == 6 and live.valid >= 75 and live[FIELDS[:3]].mean() >= 10 and right["rule"].exact == 4
 assert right["yours"].exact < 4
 
 # after: longer
-# What is loaded answers as recorded, but for rounding.
-again = pd.Series(write(trainer.model, asked[:3]), some.index[:3])
-assert (again == read.answer[again.index]).sum() >= 2
-assert list(counts.exact) == [35, 52]
+# It answers as recorded, but for rounding.
+few = read.loc[read.prompt.str.len().nsmallest(3).index]
+again = write(trainer.model, [conversation(x, TUNED) for x in few.prompt], 24)
+assert sum(map(str.startswith, few.answer, again)) >= 2 and list(counts.exact) == [35, 52]
