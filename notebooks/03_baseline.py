@@ -4,7 +4,13 @@
 # *How good is a model before training, and how sure is that number?*
 #
 # Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
-# improvement.
+# improvement. So five sections ask of a score:
+#
+# 1. In which windows and tokens is it counted?
+# 2. Would other passages give another one?
+# 3. How much does guessing score?
+# 4. Were all weights loaded?
+# 5. Has the model read this text before?
 #
 # **You will be able to**
 #
@@ -159,7 +165,7 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is more than a third narrower, but wrong, because drawing single tokens treats them as independent. They are not:
-# if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
+# if a passage is about an unfamiliar part of Rust, most of its tokens are hard.
 #
 # **How wide is the interval for ten passages, or for one?**
 
@@ -183,8 +189,7 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is 133 a good number?
-#
-# A perplexity means little without a comparison. Three baselines cost almost nothing.
+# Three baselines cost almost nothing.
 #
 # 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
 # 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.
@@ -213,22 +218,20 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Frequencies already reach 667, because 300 tokens make up two thirds of the training text. The pretrained model beats
-# them, although it has never read about Rust: it knows English grammar and the style of technical prose. On the kind of
-# text that it was trained on, about Python, the same model scores 39.
+# them, although it has never read about Rust: it knows English grammar and the style of technical prose. On text about
+# Python, as in its training, it scores 39.
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
-# fault: the weights did not load, or the score is computed wrongly. [Lesson 16](16_autopsy.ipynb) examines a published
-# report that starts at 254,801, with a vocabulary of 151,936.
+# fault: the weights did not load, or the score is computed wrongly.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What a score hides
 #
 # What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
-# transformers initializes its tensors afresh, the matrices with small random numbers, and goes on, as in [lesson
-# 1](01_first_fine_tuning.ipynb).
+# transformers initializes its tensors afresh, the matrices with small random numbers, and goes on.
 #
-# **Which of the eight blocks could be missing without anybody noticing?**
+# Each column is a missing block, scored on ten passages. **Which blocks could be missing without anybody noticing?**
 
 
 # %%
@@ -243,13 +246,14 @@ def without_block(number):
         )
 
 
-incomplete = [without_block(number) for number in range(8)]
-for number, (broken, _) in enumerate(incomplete):
-    print(f"without block {number}: {perplexity(score(broken, texts)):6,.0f}")
+ten = texts[:10]
+loaded = {"intact": (model, report)} | {n: without_block(n) for n in range(8)}
+scores = [perplexity(score(each, ten)) for each, _ in loaded.values()]
+pd.DataFrame([scores], ["perplexity"], loaded).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Any of blocks 1 to 7: without it the model still beats token frequencies, so nothing looks wrong unless you know the
-# intact score, 133. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
+# intact score, 139. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
 # and small random weights add almost nothing.
 #
 # **Then why is block 0 different?** We measure the mean length of the stream's vectors after the embedding and after
@@ -280,9 +284,8 @@ def doubts(model, report, texts, limit):
 
 
 limit = ruler["token frequencies"]
-print("intact:         ", doubts(model, report, texts, limit))
-for number in (0, 2):
-    print(f"without block {number}:", doubts(*incomplete[number], texts, limit))
+for name in ("intact", 0, 2):
+    print(f"{name}:", doubts(*loaded[name], ten, limit))
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Three splits, and what leaks between them
@@ -361,18 +364,20 @@ def summary(scored, texts):
     by_document = scored.groupby("document").sum()
     low, high = np.quantile(draws(by_document, len(by_document)), [0.025, 0.975])
     bits = scored.nats.sum() / math.log(2) / sum(len(text.encode()) for text in texts)
-    score = f"perplexity {perplexity(scored):.0f} ({low:.0f} to {high:.0f})"
-    return f"{score}, {bits:.2f} bits per byte"
+    return f"{perplexity(scored):.0f} ({low:.0f} to {high:.0f}), {bits:.2f} bits/byte"
 
 
 mine = pd.read_json(tl.DATA / "kitchen/validation.jsonl", lines=True).text  # yours
-print("Rust:   ", summary(baseline, texts))
-print("kitchen:", summary(score(model, mine), mine))
+kitchen = score(model, mine)
+print("perplexity, Rust:   ", summary(baseline, texts))
+print("perplexity, kitchen:", summary(kitchen, mine))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The notes about cooking need 33% more bits per byte than the Rust passages, but only 17% more nats per token
 # ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces. Both bits per byte are slightly too high,
 # as end-of-text tokens add nats, but no bytes.
+#
+# Before you publish a score, answer the five questions of the beginning.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas
