@@ -3,8 +3,6 @@
 #
 # *How does text become a prediction, and what does one training step change?*
 #
-# You write a language model and its optimizer in plain torch, run it with real weights, and train it.
-#
 # **You will be able to**
 #
 # - follow a sentence through a transformer, from text to loss, and say what shape the tensors have;
@@ -264,9 +262,12 @@ for b, h in *worst, (2, 0):
     print(f"without {b}.{h} (looks at{most}): weight {weight:.2f}, probability {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It is 3.2, which looks at ` the`, and 7.0 comes only fifth. So the explanation holds only in part: without 2.0, the
-# weight falls from 0.67 to 0.54, hardly further than without another head, 5.3 (0.56), and ` is` does not become less
-# probable. Attention shows where a head looks, but only removing the head shows whether that matters.
+# It is 3.2, and 7.0 is only fifth. So the explanation holds only in part: without 2.0, the weight falls from 0.67 to
+# 0.54, hardly further than without 5.3 (0.56), and ` is` does not become less probable. Heads 3.2 and 7.1 seem to serve
+# grammar: both look at the subject's ` the`. At the first ` argument`, with nothing to copy, removing 7.1 lowers ` is`
+# from 0.21 to 0.05.
+#
+# Attention shows where a head looks, but only removing the head shows whether that matters.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ### The loss
