@@ -1,6 +1,5 @@
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from course.lesson08.checks import _decide
 from tlkit.evidence.learning_rates import best_rates, recorded_rates
 from tlkit.strategies.methods import METHODS, lora_plus
 
@@ -27,14 +26,11 @@ first = perplexity(new_model())
 assert round(first) == 120 and [*live.iloc[:, 0].round()] == [69, 74, 75, 70, 69]
 assert [*live.iloc[3:, 1].round()] == [93, 99] and [*live.iloc[3:, 2].round()] == [125, 28]
 assert 12.3 < live["file, kB"].iloc[0] < 16
-for rate in (0.01, 0.05):
-    try_out("LoRA, rank 1", rate)
-    assert live.perplexity["LoRA, rank 1"] < rows["LoRA, rank 1"][1]
 layers, trained, changes, starts = zip(*audits.values(), strict=True)
 assert layers == (len(outs), 16, 56, 24, 0, 0) and changes[:2] == (0, 0) and max(changes[2:4]) < 1e-3
 assert trained == (221_184, 8 * 8 * (192 + 192 + 192 + 96), 235_520, 8 * (192 + 96 + 512), 24_576, 24_576)
 assert starts[0] == starts[1] == first and round(starts[4], -1) == 190
-assert 0.97 < starts[5] / first < 1 and 7 < changes[5] < 8.5 < changes[4]
+assert 0.97 < starts[5] / first < 1 < changes[5] < 3 < changes[4]
 adapted = get_peft_model(new_model(), LoraConfig(**causal))
 assert {name[-6:] for name in adapted.targeted_module_names} == {"q_proj", "v_proj"}
 all_methods = course.recorded("tiny/all/comparison").set_index("strategy")
@@ -53,8 +49,11 @@ assert [round(stats.t.ppf(1 - 0.025 / n, k), 1) for k in (39, 2) for n in (13, 1
 assert tables["SmolLM2-135M"].loc["rslora", ["low", "high"]].round(1).tolist() == [-12.5, 14.4]
 assert {*both.index} - {*tables["SmolLM2-135M"].index} == {"bitfit"} and len(both) == 13
 losses = course.recorded("tiny/all/documents").eval("loss = nats / tokens").set_index(["strategy", "document", "seed"])
-pair = [losses.loss[method].unstack() for method in ("lora", "dora")]
-assert [_decide(*pair, margin) for margin in (0, 0.01, 0.02)] == ["switch", "cannot tell", "stay"]
+dora = (losses.loss["dora"] - losses.loss["lora"]).unstack()
+mean, errors = dora.mean().mean(), np.array([dora.mean(axis=1).sem(), dora.mean().sem()])
+assert np.round([mean, *errors], 4).tolist() == [-0.0127, 0.0019, 0.0009]
+half = np.hypot(*errors * (2.02, 4.3))
+assert round(half, 4) == 0.0054 and -0.02 < mean - half < -0.01 < mean + half < 0  # 0.7% to 1.8%; exercise 8.1
 
 peak = all_methods.peak_memory_mb
 assert round(2 * 14_336 * 512 * 4 / 1e6) == round(peak["dora"] - peak["lora"]) == 59
