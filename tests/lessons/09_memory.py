@@ -1,6 +1,7 @@
 assert (d, m, L, V, k, a, N) == (192, 512, 8, 4096, 96, 4, 4_036_800)
 assert kept == 3782 and round(4 * kept / 1000) == 15
 assert (pd.Series(by_hand) / counted - 1).abs().max() < 0.03 and round(peak(full) / MiB) == 213
+assert abs(sum(held.values()) / full.activations.max() - 1) < 1e-3
 assert 1.05 < sum(by_hand.values()) / peak(full) < 1.07
 
 assert parameters == 494_032_768 and round(16 * parameters / 1e9, 1) == 7.9
@@ -9,11 +10,10 @@ at_loss = 4 * (24 * (8 * 896 + 2 * 128 + 4 * 4_864 + 14 + 2) + 3 * 151_936)  # o
 assert 690 < (calculated - 12 * parameters) / at_loss < 710, "from about 700 tokens the loss needs most"
 assert abs(calculated / traced - 1) < 0.01 and round(traced / 1e9, 1) == 9.0
 
-assert recipes.to_numpy().tolist() == [[4, 4, 8, 100], [2, 2, 4, 4]], "exactly half, and 4% moved"
+assert recipes.T.round().to_numpy().tolist() == [[4, 4, 8, 100], [2, 2, 4, 4]], "exactly half, and 4% moved"
 assert round(cast["activations"].max() / MiB) == 90, "autocast, of 120 MiB"
-long = [step_timeline("qwen2-0.5b", sequence_length=n, plan=autocast)["activations"].max() for n in (900, 1_100)]
-in_fp32 = published["activations"].max() / 511  # of a token
-assert long[0] > 899 * in_fp32 and long[1] < 1_099 * in_fp32, "below about 1,000 tokens autocast keeps more"
+long = step_timeline("qwen2-0.5b", sequence_length=1_000, plan=autocast)["activations"].max() / 999
+assert abs(long / published["activations"].max() * 511 - 1) < 0.02, "below about 1,000 tokens autocast keeps more"
 
 step, ids = load(), torch.zeros(1, 16, dtype=torch.long)
 with torch.profiler.profile(profile_memory=True) as profile:  # torch counts, not our modes
@@ -42,6 +42,8 @@ assert set(kinds) == set(full.columns[1:])
 assert round(full.activations.max() / MiB / 8) == 15 and round(full.activations.max() / MiB) == 120
 
 # after: check-strategies
+strategies = pd.DataFrame(strategies).T
+assert strategies["peak, MiB"]["LoRA"] > 1.5 * strategies["peak, MiB"]["last two blocks"]
 assert strategies["trained, %"].round().tolist() == [100, 5, 20]
 share = strategies.activations / strategies.activations["all parameters"]
 assert 0.85 < share["LoRA"] < 0.95 and 0.2 < share["last two blocks"] < 0.3
