@@ -92,7 +92,7 @@ def perplexity(model, blocks, twice=False):  # shifts by hand, too
 
 def score(model):
     row = {}
-    for name, blocks in {"seven blocks": seven, "other text": held_out[:24]}.items():
+    for name, blocks in {"seven blocks": seven, "other text": held_out[:16]}.items():
         row[name] = perplexity(model, blocks)
         row[f"{name}, shifted twice"] = perplexity(model, blocks, twice=True)
     return row
@@ -226,7 +226,7 @@ two
 # frozen. **Cure:** select modules, as for `meant`.
 #
 # The three tensors hold 272 million numbers, and the 26 of adapter layers only 166 million. So the winner trained more
-# than the second, not less.
+# than the second.
 #
 # Names misled the Python program, too: besides the last two layers, it unfroze every parameter with `"norm"` in its
 # name, 45 more, down to block 0.
@@ -324,11 +324,10 @@ runs["GB with base_model"] = runs.GB + 4 * P / 1e9
 runs[["GB", "GB with base_model"]].round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Exactly the three slow runs do not fit beside `base_model`, and the more a run exceeds 8.6 GB, the slower it is (3.7,
-# 5.7 and 6.6 times). Our *hypothesis* is that Windows moved a part of them into main memory instead of raising an
-# error. Memory was short, as Candle ran out of it on this card with three of four strategies. But Candle stopped
-# instead of slowing down, which speaks against our hypothesis. Nobody measured the memory, and another report gives the
-# card 8 or 16 GB.
+# Exactly the three slow runs do not fit beside `base_model`, and the more a run exceeds 8.6 GB, the slower it is. Our
+# *hypothesis* is that Windows moved a part of them into main memory instead of raising an error. Memory was short, as
+# Candle ran out of it on this card with three of four strategies. But Candle stopped instead of slowing down, which
+# speaks against our hypothesis. Nobody measured the memory, and another report gives the card 8 or 16 GB.
 #
 # The **cure** is also a test. After `del base_model`, freeze lower layers fits, and freeze embeddings only just. If we
 # are right, both need less than 0.25 s a step. Full still needs [lesson 10](10_oom_fallback.ipynb).
