@@ -231,6 +231,9 @@ def train(kind, model, optimizer, loader):
         optimizer.step()
         optimizer.zero_grad()
         accelerator.print(kind, accelerator.gather(loss.detach()).mean().item())
+    kept = [x for p in model.parameters() for x in (p, *optimizer.state[p].values())]
+    held = sum((x.to_local() if hasattr(x, "to_local") else x).nbytes for x in kept)
+    accelerator.print(f"Each process holds {held / 1e6:.1f} MB with {kind}.")
 """
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -290,6 +293,7 @@ if ended.returncode:
     raise RuntimeError(ended.stderr[-3000:])
 lines = [line.split() for line in ended.stdout.splitlines()]  # as "DDP 5.08"
 by_two = {k: [float(x[1]) for x in lines if x[:1] == [k]] for k in ("DDP", "FSDP")}
+print(*[x for x in ended.stdout.splitlines() if x.startswith("Each")], sep="\n")
 
 
 # %%
@@ -321,16 +325,18 @@ for name, each in models.items():
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both agree to rounding, though the cards had 156 and 60 labels. The saved model is as good on unseen rows. With the
-# plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of 0.19, with one
-# seed. (Row 0 comes before any update, so there only the average differs.)
+# Both agree to rounding, though the cards had 156 and 60 labels, and the saved model is as good on unseen rows. With
+# the plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.16 instead of 0.19, with one
+# seed.
+#
+# The bytes that a process holds were counted after the last update: weights and AdamW's averages, 12 for each of 4
+# million parameters. With FSDP each of the two holds half, as ZeRO-3 promises.
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
-# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16 it sends
-# 6 bytes a parameter, and DDP 8, because DDP's gradients stay in fp32.
+# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.)
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -353,29 +359,27 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # the backward pass still works below them. At best this *overlap* covers the whole backward pass, two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step, without timing one, for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s,
-# 40% of their peak. The estimate is kind to eight cards: it assumes full link speed and a free update. **Over which
-# links are eight cards at least four times as fast as one?**
+# We estimate a step of 32,768 tokens, without timing one, for 1.5 billion parameters with gradients in fp32, on H100s
+# at 400 TFLOP/s, 40% of their peak. The estimate is kind to eight cards: it assumes full link speed and a free update.
+# **Over which links are eight cards at least four times as fast as one?**
 
 
 # %%
-def step_seconds(cards, bandwidth, tokens):
-    passes = 6 * 1.5e9 * tokens / 400e12 / cards  # FLOPs: 2 forward, 4 backward
+def step_seconds(cards, bandwidth):
+    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards  # FLOPs: 2 forward, 4 backward
     exchange = 2 * (cards - 1) / cards * 4 * 1.5e9 / bandwidth
     return passes + (exchange - 2 / 3 * passes).clip(lower=0)
 
 
 links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
 speed = pd.DataFrame({"GB/s": links})  # in one direction
-for tokens in (32_768, 65_536):
-    alone, shared = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
-    speed[f"times as fast, {tokens:,} tokens"] = alone / shared
+alone, shared = (step_seconds(n, speed["GB/s"] * 1e9) for n in (1, 8))
+speed["times as fast"] = alone / shared
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With 32,768 tokens a step, only NVLink is enough, which joins the cards of one machine. Over *one* link of 100 Gbit/s,
-# eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because only the passes
-# grow. Two things make the exchange smaller:
+# Only over NVLink, which joins the cards of one machine. Over *one* link of 100 Gbit/s, eight cards are slower than
+# one. A larger batch helps, because only the passes grow, and two things make the exchange smaller:
 #
 # - Sending in bf16 (`comm_hook`) halves it.
 # - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
