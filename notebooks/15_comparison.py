@@ -298,8 +298,8 @@ print(f"{excludes_zero.sum()} of {len(pairs)} pairs are separated")
 chart, axes = plt.subplots(figsize=(9, 4.6), layout="constrained")
 shown = pairs[pairs["second"] != "bitfit"].sort_values("percent", ignore_index=True)
 for verdict, part in shown.groupby("verdict"):
-    reach = [part.percent - part.low, part.high - part.percent]
-    axes.errorbar(part.percent, part.index, xerr=reach, fmt="o", capsize=3, label=verdict)
+    bar = [part.percent - part.low, part.high - part.percent]
+    axes.errorbar(part.percent, part.index, xerr=bar, fmt="o", capsize=3, label=verdict)
 axes.set_yticks(shown.index, shown["second"] + " above " + shown["first"])
 axes.axvline(0, color="black", linestyle="--")
 axes.set_xlabel("difference of perplexities (%), corrected for 21 pairs")

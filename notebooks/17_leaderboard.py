@@ -203,8 +203,8 @@ versions = runs.groupby("month")[["peft", "torch", "transformers", "gsm8k"]].fir
 versions.loc[["2026-01", "2026-07"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# They do: 36 of 38 fell, and the mean change is −1.65 points. The cause stays open, because all versions changed
-# together. Torch alone is unlikely: 12 others that got it from April to July did not fall on average. [peft's
+# They do: 36 of 38 fell; the mean change is −1.65 points. The cause stays open: all versions changed together. Torch
+# alone is unlikely: 12 other experiments that got it from April to July did not fall on average. [peft's
 # authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance. So compare only scores with the
 # same libraries, script and test data. Another seed should matter more, because it also changes the adapter's first
 # weights.
