@@ -3,7 +3,7 @@ import re
 assert losses.notna().all().all() and (losses["plain mean"] - losses["one process"]).min() > 0.05 and len(losses) == 3
 untrained, plain, one, saved = after.values()
 assert abs(one - saved) < 1e-4  # one model, but for rounding
-assert abs(untrained - one - 0.19) < 0.006 > abs(untrained - plain - 0.16)  # as two digits are rounded
+assert abs(untrained - one - 0.16) < 0.006 > abs(untrained - plain - 0.13)  # as two digits are rounded
 
 assert (speed["times as fast"] >= 4).tolist() == [True, False, False, False] and speed["times as fast"].iloc[-1] < 1
 in_mb = re.findall(r"holds ([\d.]+) MB", ended.stdout)  # 12 bytes a parameter; the steps of AdamW are whole
