@@ -4,11 +4,11 @@
 # *How good is a model before training, and how sure is that number?*
 #
 # Fine-tuning is judged by two scores: one before training and one after it. If the first is wrong, so is the
-# improvement. So five sections ask of a score:
+# improvement. So ask five questions of a score:
 #
-# 1. In which windows and tokens is it counted?
-# 2. Would other passages give another one?
-# 3. How much does guessing score?
+# 1. Which windows and which tokenizer does it use?
+# 2. How far would other passages move it?
+# 3. What would guessing score?
 # 4. Were all weights loaded?
 # 5. Has the model read this text before?
 #
@@ -165,7 +165,7 @@ for unit, df in ("documents", documents), ("single tokens", baseline):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is more than a third narrower, but wrong, because drawing single tokens treats them as independent. They are not:
-# if a passage is about an unfamiliar part of Rust, most of its tokens are hard.
+# if a passage is about an unfamiliar part of Rust, most of its tokens are hard. So draw whole documents.
 #
 # **How wide is the interval for ten passages, or for one?**
 
@@ -188,8 +188,7 @@ plt.show()
 # compared passage by passage, as in [lesson 4](04_full_fine_tuning.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Is 133 a good number?
-# Three baselines cost almost nothing.
+# ## Is 133 a good number? Only a comparison can tell; three baselines cost almost nothing.
 #
 # 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
 # 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.
@@ -219,7 +218,7 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Frequencies already reach 667, because 300 tokens make up two thirds of the training text. The pretrained model beats
 # them, although it has never read about Rust: it knows English grammar and the style of technical prose. On text about
-# Python, as in its training, it scores 39.
+# Python, like its training text, it scores 39.
 #
 # Random weights are slightly *worse* than uniform guessing, because such a network prefers some tokens for no reason. A
 # score near or above the size of the vocabulary, on text in a language that the model was trained on, is a sign of a
@@ -231,7 +230,8 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
 # transformers initializes its tensors afresh, the matrices with small random numbers, and goes on.
 #
-# Each column is a missing block, scored on ten passages. **Which blocks could be missing without anybody noticing?**
+# Each column names the missing block; ten passages are scored. **Which blocks could be missing without anybody
+# noticing?**
 
 
 # %%
@@ -252,7 +252,7 @@ scores = [perplexity(score(each, ten)) for each, _ in loaded.values()]
 pd.DataFrame([scores], ["perplexity"], loaded).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Any of blocks 1 to 7: without it the model still beats token frequencies, so nothing looks wrong unless you know the
+# Any one of blocks 1 to 7 could: the model still beats token frequencies, so nothing looks wrong unless you know the
 # intact score, 139. The reason is the residual stream of lesson 2: a block only adds to what the earlier ones wrote,
 # and small random weights add almost nothing.
 #
@@ -377,7 +377,7 @@ print("perplexity, kitchen:", summary(kitchen, mine))
 # ($\ln300/\ln133=1.17$), because the tokenizer cuts them into shorter pieces. Both bits per byte are slightly too high,
 # as end-of-text tokens add nats, but no bytes.
 #
-# Before you publish a score, answer the five questions of the beginning.
+# Before you publish a score, answer all five questions.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -350,12 +350,12 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 # large models show it, too (Luo et al.). One remedy is *replay*, which mixes old text into the new: see exercise 4.1.
 #
 # The test text has now been used. If you changed the rate and scored again, it would have become validation text. A
-# lower rate forgets less, but also learns less. The recorded search takes half as many steps and scores as lesson 3
-# did: Python's perplexity goes from 39 to 53 at the best rate, and to 44 at half of it, where Rust's ends 12% higher.
+# lower rate forgets less, but also learns less. In the recorded search (half as many steps, scored as in lesson 3),
+# Python's perplexity goes from 39 to 53 at the best rate. At half of it, only to 44, but Rust's ends 12% higher.
 #
-# Here begin the Rust passages with the largest, the median and the smallest gain. Each model reads them and guesses every
-# next token. Tokens that only yours guessed right are marked «like this», those that only the untouched one did ~like
-# this~. **What has your model learned?**
+# These are the first tokens of the Rust passages with the largest, the median and the smallest gain. Each model reads
+# them and guesses every next token. Tokens that only yours guessed right are marked «like this», those that only the
+# untouched one guessed ~like this~. **What has your model learned?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -377,11 +377,11 @@ for name, place in [("largest", -1), ("median", 10), ("smallest", 0)]:
     print(f"{name} gain, {ranked.iloc[place]:.2f} nats per token: {marked(text)}\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The notation of Rust. It opens code with a backtick, and completes `Vec` in the first passage and `::` in the second,
-# but misses some plain English. The last passage is mostly plain English, so it became hardly easier.
+# It learned mostly the notation of Rust: it opens code with a backtick, and completes `Vec` in the first passage and
+# `::` in the second. Plain words it gains (`Why does`) and loses: the last passage shows five gains and six losses.
 #
-# Such a model can suggest the next piece while you write: its guess is right at every fourth token, the untouched
-# model's at every fifth. But 60 passages teach it how Rust looks, not what is true of it.
+# Such a model can suggest the next piece while you write: a quarter of its guesses are right, and a fifth of the
+# untouched model's. But 60 passages teach it how Rust looks, not what is true of it.
 #
 # For your own text, replace `rust.train[:60]`, `watched` and `rust.test[:20]` by your lists of strings, search the rate
 # again, and score the test list last.

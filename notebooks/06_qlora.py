@@ -131,8 +131,8 @@ plt.show()
 #
 # **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit. QLoRA reduces this by [double
 # quantisation](glossary.md#double-quantisation): it quantises the scales as well. All are positive and similar, so
-# their mean is subtracted first. The rest is cut into groups of 256 scales, and each scale is rounded to one of 256
-# levels, whose code takes 8 bits. Each of these groups needs one scale of 32 bits:
+# their mean is subtracted first. The differences are cut into groups of 256, and each is rounded to one of 256 levels,
+# whose code takes 8 bits. Each of these groups needs one scale of 32 bits:
 #
 # $$\text{bits per weight} = 4 + \frac{8}{64} + \frac{32}{64 \cdot 256} \approx 4.127$$
 #
@@ -214,10 +214,10 @@ for name, model in models.items():
     print(percent(rise[name]), "| against NF4", percent(rise[name] - rise["NF4"]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The number of weights does. If the largest weight of a whole matrix sets the scale, most weights fall on the few
-# levels near zero, and the perplexity rises by 4.7%. With groups of 64, 20 rows cannot show a cost (± is two standard
-# errors). Nor do they separate int4 from NF4 (right column). The QLoRA paper does, on models of up to 13B: a mean
-# perplexity of 34 with int4, and 27 with NF4.
+# The number that share a scale does. If the largest weight of a whole matrix sets the scale, most weights fall on the
+# few levels near zero, and the perplexity rises by 4.7%. With groups of 64, 20 rows cannot show a cost (± is two
+# standard errors). Nor do they separate int4 from NF4 (right column). The QLoRA paper does, on models of up to 13B: a
+# mean perplexity of 34 with int4, and 27 with NF4.
 #
 # Rounding twice costs nearly as much as a single scale. The two roundings are nearly independent, so their squared
 # errors add up: $\sqrt{10.0^2+9.2^2}=13.6$. So quantise the original weights if you can.
@@ -243,7 +243,8 @@ config = LoraConfig(
 )
 torch.manual_seed(0)
 qlora = get_peft_model(model, config).train()  # eval mode blocks gradients on some CPUs
-print("QLoRA before training:", percent(nats(qlora, held_out) - before))
+print(f"before training: LoRA has the perplexity {before.mean().exp():.1f},")
+print("QLoRA:", percent(nats(qlora, held_out) - before))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Beside it we train LoRA on the original weights. **What does QLoRA cost in perplexity and time?**
@@ -322,10 +323,10 @@ for name, model in merged.items():
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Into the unpacked ones. Only they give the model that you trained, because the adapter was trained beside them. With
 # the original weights the most probable token differs at one position in seven, although the perplexity is about the
-# same, so score such a model before you use it. With the packed weights, the sum is rounded once more. Here the
-# perplexity rises by 4%; after training on 40 rows it hardly changes.
+# same, so score such a model before you use it. With the packed weights, the sum is rounded once more. What this costs
+# varies from run to run: here the perplexity rises by 4%.
 #
-# **Is anything lost when the first model is saved in 16 bits, and loaded without peft?**
+# **Is anything lost when the unpacked merge is saved in 16 bits, and loaded without peft?**
 
 # %% tags=["nbval-ignore-output"]
 merged["unpacked"].to(torch.bfloat16).save_pretrained(f"{folder}/merged")

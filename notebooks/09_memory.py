@@ -41,9 +41,9 @@ def load(dtype=torch.float32):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## One step, from the first tensor to the last
 #
-# `step_timeline` takes a training step and notes every tensor that torch makes or frees. (It is not the first, so the
-# optimizer state is there.) Its table holds the bytes of all *live* tensors, made and not yet freed, at each moment. We
-# take eight rows of 128 tokens. **When does the step need most?**
+# `step_timeline` takes a training step and notes every tensor that torch makes or frees. (It is not a run's first, so
+# the optimizer state is there.) Its table holds the bytes of all *live* tensors, made and not yet freed, at each
+# moment. We take eight rows of 128 tokens. **When does the step need most?**
 
 # %%
 kinds = ["weights", "optimizer state", "gradients"]
@@ -64,7 +64,7 @@ def draw(axes, timeline, title, top):
         axes.text(part.index[0], 0.94 * top, f" {phase.split()[0]}", fontsize=8)
     x, y = total.idxmax(), total.max()
     axes.plot(x, y, "ko")
-    axes.text(x, 1.05 * y, f"peak: {y:,.0f} MiB ", ha="right", backgroundcolor="white")
+    axes.text(x, y + top / 20, f"peak: {y:,.0f} MiB ", ha="right")
     axes.set(title=title, ylim=(0, top), xlim=timeline.index[[0, -1]])
     axes.set(xlabel="tensors made or freed, in order", ylabel="live tensors (MiB)")
 
@@ -195,7 +195,7 @@ pd.DataFrame(strategies).T.round().astype(int)
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The last two blocks do, though four times as many parameters are trained. LoRA removes most of the gradients and of
 # the optimizer state, because these belong to trained parameters. But its adapters sit in every block, so
-# backpropagation passes through all of them, and they keep nearly all activations, 109 of 120 MiB. (Frozen norms keep
+# backpropagation passes through all blocks, which keep nearly all activations, 109 of 120 MiB. (Frozen norms keep
 # less.)
 #
 # When only the last two blocks are trained, backpropagation stops below them, and the other six keep nothing. So how
@@ -237,7 +237,7 @@ print(f"calculated {calculated / 1e9:.2f} GB, traced {traced / 1e9:.2f} GB")
 # shorter rows nor [checkpointing](glossary.md#activation-checkpointing) help here. [Lesson 10](10_oom_fallback.ipynb)
 # shows what does.
 #
-# This holds for `AdamW(fused=True)`, the default of `Trainer`. Without it, on a CUDA card, the optimizer step needs
+# All this is with `AdamW(fused=True)`, `Trainer`'s default. Without `fused`, on a CUDA card, the optimizer step needs
 # most, because it makes temporary tensors as large as the weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
@@ -293,8 +293,8 @@ recipes.T.round().astype(int)
 # **The master copy** mends this: it adds up small steps until they change the bf16 weight. It takes 18 bytes a
 # parameter, the 16 of fp32 and 2 for the bf16 weight.
 #
-# **Autocast** saves only activations, here 30 of 120 MiB, and keeps bf16 copies of the weights, 2 bytes a parameter. So
-# below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
+# **Autocast** saves only activations, and adds bf16 copies of the weights, 2 bytes a parameter. Here this still saves
+# 30 of 120 MiB, but below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
 # bf16, and version 5 of transformers loads them as they are stored. So with most models `bf16=True` trains *pure* bf16.
@@ -339,8 +339,8 @@ for size, needed in peaks.items():
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Two rows just fit. A card of 24 GB has about 23.65 GiB, but the driver, kernels and gaps between tensors need memory,
-# too. On an H100, eight other plans needed up to 6% more than their traces. So this course leaves 15% of a card free,
-# and 20 GiB remain.
+# too. On an H100, eight other steps needed up to 6% more than traced. So this course leaves 15% of a card free, and 20
+# GiB remain.
 #
 # **What should you shrink first?** With one row it is the frozen weights: their 12.6 GiB are more than three quarters
 # of the peak, and [QLoRA](06_qlora.ipynb) stores them in four bits. But each row adds 3.3 GiB, mostly activations. With

@@ -167,7 +167,7 @@ print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # We save 28 MiB, and the gradient stays the same. But a backward pass costs about two forward passes, so a block's step
-# now costs four of them instead of three.
+# now costs four forward passes instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
@@ -176,7 +176,7 @@ print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 # half of these, and only the optimizer's step needs them. So they can stay in RAM, the memory of the *host*. In each
 # step the gradients go there, AdamW updates an fp32 copy of the parameters, and the result comes back. Our `HostAdamW`
 # takes settings and moments from an AdamW on the card, so it can replace it in mid-run. If you have a scheduler, set
-# `scheduler.optimizer` to its `adamw`.
+# `scheduler.optimizer` to the host's `adamw`.
 
 
 # %%
@@ -230,7 +230,7 @@ def attempt(model, optimizer, inputs, labels, size):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Where** a step fails decides the remedy:
+# The remedy depends on **where** the step failed:
 #
 # - In the forward or backward pass, halve the micro-batch. With one row left, switch checkpointing on.
 # - If both are done, or in the optimizer step, move the optimizer to the host.
@@ -332,8 +332,8 @@ rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(5)]
 pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes a little more than the
-# first and the fourth row together. Single rows compute the same, but less efficiently.
+# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes as long as the first and
+# the fourth row together, and a little overhead. Single rows compute the same, but less efficiently.
 #
 # The host costs little here, because AdamW runs on the same processor. On a real card, with 6.7 billion parameters in
 # bf16, each step sends 27 GB of gradients and weights, which takes a second at 25 GB/s. AdamW then moves 28 bytes a

@@ -173,7 +173,8 @@ def right_by_length(pairs):
     twins, asked = np.arange(len(pairs)) // 2, pairs.prompt.to_numpy()
     draws = GroupShuffleSplit(100, train_size=12, random_state=0).split  # whole twins
     cv = [(a, b[~np.isin(asked[b], asked[a])]) for a, b in draws(lengths, None, twins)]
-    right = cross_val_score(DecisionTreeClassifier(max_depth=1), lengths, longer, cv=cv)
+    tree = DecisionTreeClassifier(max_depth=1, random_state=0)
+    right = cross_val_score(tree, lengths, longer, cv=cv)
     return f"{right.mean():.0%} ± {right.std():.0%}"
 
 
@@ -404,8 +405,7 @@ real[2:].set_index(["split", "rate"])[columns]  # after DPO
 # **At work**, collect pairs from use: what your model wrote is *rejected*, and a person's correction is *chosen*. Run
 # `right_by_length` on them first. Start at $\beta = 0.1$ and the rates of [TRL's
 # example](https://github.com/huggingface/trl/blob/main/trl/scripts/dpo.py): $5 \cdot 10^{-7}$, or $5 \cdot 10^{-6}$
-# with an adapter, for 1,000 steps of 16 pairs. After each run, count the fault in new answers, check *per token*, and
-# read ten of them.
+# with an adapter, for 1,000 steps of 16 pairs. Then check *per token*, and read ten new answers.
 #
 # ## Key ideas
 #

@@ -92,8 +92,8 @@ course.claim("Divided by the tokens of the whole batch, the parts add up", gap <
 # By 54%. The first card has 63 + 63 + 15 + 15 labels, the second 4 × 15, because nothing predicts a first token. In the
 # plain mean a token of the second card counts 0.5/60 and one of the first 0.5/156, 2.6 times less.
 #
-# Nothing warns you of this error. So divide by the tokens of the *whole* batch, which the cards exchange before the
-# backward pass. Then the parts add up.
+# So divide by the tokens of the *whole* batch, which the cards exchange before the backward pass. Then the parts add
+# up.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The ring
@@ -189,7 +189,7 @@ seven.round(1)
 # Steps 1 to 3 have one exchange each, in which a card sends $(n-1)/n$ times the model's size. DDP's ring has only two,
 # so with one micro-batch, in the same precision, FSDP sends 1.5 times as much. With LoRA it sends far more than DDP,
 # because frozen weights are gathered, too. And each micro-batch gathers them again, even if gradients are sent only
-# once an update. (Until then, each card keeps its gradients whole.)
+# once an update.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Two processes, with accelerate
@@ -326,14 +326,13 @@ losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Both agree to rounding, though the cards had 156 and 60 labels, and the saved model is as good on unseen rows. With
-# the plain mean, imitated in one process, three updates lower the loss on unseen rows by 0.13 instead of 0.16, with one
-# seed.
-#
-# The bytes that a process holds were counted after the last update: weights and AdamW's averages, 12 for each of 4
-# million parameters. With FSDP each of the two holds half, as ZeRO-3 promises.
+# the plain mean, imitated in one process, three updates lower the loss there by 0.13 instead of 0.16 (one seed).
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
+#
+# The bytes counted are weights and AdamW's averages, 12 a parameter. With FSDP each process holds half, as ZeRO-3
+# promises.
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
 # FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.)
@@ -359,9 +358,9 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # the backward pass still works below them. At best this *overlap* covers the whole backward pass, two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step of 32,768 tokens, without timing one, for 1.5 billion parameters with gradients in fp32, on H100s
-# at 400 TFLOP/s, 40% of their peak. The estimate is kind to eight cards: it assumes full link speed and a free update.
-# **Over which links are eight cards at least four times as fast as one?**
+# We estimate a step of 32,768 tokens for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of
+# their peak. It assumes full link speed and a free update. **Over which links are eight cards at least four times as
+# fast as one?**
 
 
 # %%
@@ -379,10 +378,8 @@ speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Only over NVLink, which joins the cards of one machine. Over *one* link of 100 Gbit/s, eight cards are slower than
-# one. A larger batch helps, because only the passes grow, and two things make the exchange smaller:
-#
-# - Sending in bf16 (`comm_hook`) halves it.
-# - LoRA with ten million trained parameters sends 70 MB in place of 10.5 GB.
+# one. A larger batch helps, because only the passes grow. So does LoRA: with ten million trained parameters it sends 70
+# MB in place of 10.5 GB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When sharding is not enough

@@ -26,8 +26,9 @@ assert abs(mean_loss(before) - math.log(133)) < 0.02 and abs(mean_loss(after) - 
 gains = [100 * difference(new, old, "right")[0] for old, new in scores.values()]
 assert abs(gains[0] - 4.1) < 1.5 and abs(gains[1] + 6.9) < 1.5  # roundings move a few of the likeliest tokens
 assert ranked.index[[-1, 10, 0]].tolist() == [13, 4, 0]
-first, second = marked(rust.test[13]), marked(rust.test[4])
+first, second, last = (marked(rust.test[n]) for n in (13, 4, 0))
 assert "« `»" in first and "« `»" in second and "V«ec»" in first and "std«:»«:»fmt" in second
+assert (last.count("«"), last.count("~")) == (5, 2 * 6)
 by_rate = pd.read_csv(tl.DATA / "sweeps/tiny/rates.csv").query("strategy == 'full'").groupby("learning_rate")
 rust_score, python_score = by_rate.validation_perplexity.mean(), by_rate.general_perplexity.mean().round()
 assert rust_score.idxmin() == best and round(rust_score[best / 2] / rust_score[best], 2) == 1.12
