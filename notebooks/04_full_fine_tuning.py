@@ -280,7 +280,7 @@ course.claim("The last epoch is worse than the best one", judged["epoch 6"][1] >
 # stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. (The first step of `Trainer` still has the rate 0.) **After which epoch will it stop?**
+# So we set all four. **After which epoch will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -353,9 +353,9 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 # lower rate forgets less, but also learns less. In the recorded search (half as many steps, scored as in lesson 3),
 # Python's perplexity goes from 39 to 53 at the best rate. At half of it, only to 44, but Rust's ends 12% higher.
 #
-# These are the first tokens of the Rust passages with the largest, the median and the smallest gain. Each model reads
-# them and guesses every next token. Tokens that only yours guessed right are marked «like this», those that only the
-# untouched one guessed ~like this~. **What has your model learned?**
+# These Rust passages have the largest, the median and the smallest gain. Each model reads them and guesses every next
+# token. Tokens that only yours guessed right are marked «like this», those that only the untouched one guessed ~like
+# this~. **What has your model learned?**
 
 
 # %% tags=["nbval-ignore-output"]

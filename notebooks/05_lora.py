@@ -292,8 +292,7 @@ kept.rename_axis("first terms").round().T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The first eight: they reach 63% of full fine-tuning's gain, and all the others, with more than twice the size, only
-# 54%. (The two add up to more than 100%, because half of a change brings more than half of its gain. All terms together
-# reach only 87%, because the embedding, the norms and the biases have changed, too.)
+# 54%. (The two add up to more than 100%, because half of a change brings more than half of its gain.)
 #
 # By its size the change is *not* low-rank, as the first eight terms hold only 29%. But *training* at rank 8 (the star)
 # reaches 81% of the gain, because it searches for a good change of that rank, instead of cutting down a full one.
@@ -316,8 +315,7 @@ for alpha, rate in ((8, 2e-2), (16, 1e-2), (32, 1e-2)):
     print(f"alpha {alpha:2}, rate {rate}: loss {first_step[alpha, rate]:.4f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The first two, because only the product of alpha and rate counts. (Later the two drift apart, since the rate also
-# moves $A$.) So fix alpha, here at 16, and tune the rate.
+# The first two, because only the product of alpha and rate counts. So fix alpha, here at 16, and tune the rate.
 #
 # With alpha at 32 for every rank, the best rate hardly depends on the rank (Schulman et al.). So begin at rank 8, and
 # double it only while that lowers the validation loss.

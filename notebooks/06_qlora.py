@@ -126,8 +126,7 @@ axes.set_title("NF4's levels are close together where most weights are")
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# NF4's do: they are close together where most weights are. (The peaks at -1 and 1 are the largest weight of each
-# group.)
+# NF4's do: they are close together where most weights are.
 #
 # **What does a scale of 32 bits for 64 weights add to each weight?** Half a bit. QLoRA reduces this by [double
 # quantisation](glossary.md#double-quantisation): it quantises the scales as well. All are positive and similar, so
@@ -274,9 +273,9 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 # parameters take a third of LoRA's in fp32 (two thirds of LoRA's in 16 bits), which saves 11 MB, but only a ninth of a
 # step's *peak*, because the activations of 512 tokens are larger than this small model.
 #
-# It pays with time, because each layer is unpacked for each pass. (These are CPU times; on a GPU, use a wall clock.)
-# [On an A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8
-# hours and 14 GB, and LoRA in bf16 1.9 hours and 21 GB. There the peak falls by a third, because 13.5 of the 21 GB are
+# It pays with time, because each layer is unpacked for each pass. [On an
+# A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8 hours
+# and 14 GB, and LoRA in bf16 1.9 hours and 21 GB. There the peak falls by a third, because 13.5 of the 21 GB are
 # weights.
 #
 # **Is the cost in perplexity as small on SmolLM2-135M?** The search of lesson 5 has one run for each rate:

@@ -154,10 +154,9 @@ course.claim("The saved biases turn a new model into the trained one", same)
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Swap the method
 #
-# In peft most methods are one configuration. (LoRA+ and LoRA-FA also need an optimizer of `peft.optimizers`.) A wrong
-# one may train without any error, so audit it first by three numbers: in how many layers peft puts an adapter, how many
-# parameters are trained, and the largest change of any logit, which is 0 if the method starts as the base model. (PiSSA
-# changes $W$ itself, prompt tuning adds positions: compare perplexities.)
+# In peft most methods are one configuration. A wrong one may train without any error, so audit it first by three
+# numbers: in how many layers peft puts an adapter, how many parameters are trained, and the largest change of any
+# logit, which is 0 if the method starts as the base model.
 
 
 # %%

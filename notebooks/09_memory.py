@@ -205,9 +205,9 @@ pd.DataFrame(strategies).T.round().astype(int)
 # ## The published case in torch
 #
 # Qwen2-0.5B has 494,032,768 parameters. Weights, gradients and AdamW need 4 + 4 + 8 bytes for each, 7.9 GB. (The
-# reports count in GB of $10^9$ bytes. A card sold as 8 GB has 8 GiB of $2^{30}$ bytes, or 8.59 GB.) The published
-# program was in Rust, so we count torch's step instead, with one row of 512 tokens. `step_timeline` *traces* it, on
-# tensors without contents. **Is the peak again at the loss?**
+# reports count in GB of $10^9$ bytes: 8 GiB are 8.59 GB.) The published program was in Rust, so we count torch's step
+# instead, with one row of 512 tokens. `step_timeline` *traces* it, on tensors without contents. **Is the peak again at
+# the loss?**
 
 # %% tags=["check-published"]
 published = step_timeline("qwen2-0.5b", batch_size=1, sequence_length=512)

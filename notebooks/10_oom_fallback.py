@@ -241,9 +241,8 @@ def attempt(model, optimizer, inputs, labels, size):
 # before it changes a weight. So a failed step can be repeated, though with new dropout. Without `fused`, every step
 # needs scratch memory and may fail half-way.
 #
-# Move the model and `batches` to your card, and the loop runs there. `tl.train_with_fallback`, our longer version, did
-# so on an H100 with 70% and 25% of a step's memory beyond the weights: six refusals, no step lost, losses 1e-6 nats
-# from the processor's (`tests/gpu/RESULTS.md`).
+# Move the model and `batches` to your card, and the loop runs there. Our longer version, `tl.train_with_fallback`, met
+# six refusals on an H100 and lost no step (`tests/gpu/RESULTS.md`).
 
 
 # %%

@@ -177,9 +177,9 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 (100 * prompted).round().astype(int)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# With five examples 96% of the answers are valid, but none has all four values right. (No larger model was measured.)
-# *Constrained decoding* would make every answer valid: each step allows only tokens that keep the answer within a JSON
-# schema (Outlines, XGrammar, `response_format`). It cannot make a value right.
+# With five examples 96% of the answers are valid, but none has all four values right. *Constrained decoding* would make
+# every answer valid: each step allows only tokens that keep the answer within a JSON schema (Outlines, XGrammar,
+# `response_format`). It cannot make a value right.
 #
 # ## Fine-tune it
 #

@@ -367,8 +367,7 @@ for first, second in (("full", "lora"), ("lora", "qlora")):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # No: LoRA costs SmolLM2 18.5 nats a document less than our model, and the step from LoRA to QLoRA costs it 6.2 more.
-# Both intervals exclude zero, even at 97.5% for the two questions, so the models differ here. (SmolLM2's rates were
-# searched a factor of three apart.)
+# Both intervals exclude zero, even at 97.5% for the two questions, so the models differ here.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -125,8 +125,7 @@ scores.iloc[0].map(math.log).round(1)  # nats, before any training
 # In the end, only the correct perplexity of the learned blocks is lower, at 1. With labels shifted twice, it soon
 # rises: the better the model knows a text by heart, the less probability it leaves for any but the *next* token. On
 # other text both perplexities end higher, because an overfitted model is also certain of wrong tokens. So overfitting
-# is real, but the faulty perplexity does not measure it. (These runs do not show why the report's other text became 457
-# times worse.)
+# is real, but the faulty perplexity does not measure it.
 #
 # Check 1 would have found the fault before training: the seven blocks have a loss of 4.6 nats and the other text 5.0,
 # but 9.4 with labels shifted twice.
@@ -261,8 +260,7 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # Eight documents do. With one document, about 137 tokens, four in ten reports name another winner. Eight, about 1,100
 # tokens, settle the winner on these 40, by 0.07 nats, but not the ranking, because the others lie within 0.04 nats.
 #
-# **Check 4, sample:** does each score come from at least 1,000 tokens and three seeds? One run cannot show what a seed
-# changes.
+# **Check 4, sample:** does each score come from at least 1,000 tokens and three seeds?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
@@ -308,7 +306,7 @@ expected = 941.96 / 5000 + 44 * 3.21e9 / 864e9  # LoRA's seconds a step, and byt
 print(f"full: {expected:.2f} s a step expected, {2147.30 / 5000:.2f} s measured")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Nearly: the measured step is 1.2 times as long (1.3 without evaluations).
+# Nearly: the measured step is 1.2 times as long.
 #
 # **Check 5, speed:** is a step's time within a factor of two of bytes / bandwidth + the fixed costs of a run that fits?
 #

@@ -256,7 +256,7 @@ front[front.published].drop(columns="published").round(2)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In 64%. This row, the last in the table, needs 25.6 GB, and one of several cheaper rows with nearly the same score
-# often overtakes it. (A rough guide: scores contain chance.)
+# often overtakes it.
 
 # %%
 shown = front[(front.accuracy > 36) & (front.peak_GB < 30)]  # without two of the front

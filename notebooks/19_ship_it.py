@@ -179,13 +179,11 @@ plt.show()
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 75 questions it must be at 81%, a drop of 11 points, and with 20 at 69%, a drop of 23. The chance of noticing a
 # real drop is the test's [power](glossary.md#power). To see half the drop, you need about four times the questions.
-# (The draws are new questions. On the same 75 an unchanged model always has 69 right, so 64 is only a floor.)
 #
 # So a third test gets more from the same 75: it compares the new model with the old one in pairs, by [McNemar's
 # test](glossary.md#mcnemars-test) of [lesson 13](13_classification.ipynb). It looks only at the questions that just one
 # of the two gets right. A fair coin loses five and wins none in $0.5^5 = 3\%$ of cases. That is below 5%, so the test
-# stops a new model at five lost and none won, or at seven lost and one won. Keep $k$ at every release, because small
-# losses can add up.
+# stops a new model at five lost and none won, or at seven lost and one won.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The tests, and two more releases
@@ -276,9 +274,9 @@ lost, won, _ = in_pairs(known.answer, rounded, known.desk)
 print(f"{(rounded == known.desk).sum()} of 75 right, {lost} lost, {won} won")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Both tests let it pass, but barely: 64 is the fewest allowed, and six lost to one won gives p = 0.06. It may still be
-# worse. If its true accuracy is the 85% that we see, the second test fails in only 42% of the draws, but with 300
-# questions in 94%. So ask 300 before you ship it.
+# Both tests let it pass, but barely: 64 is the fewest allowed, and six lost to one won gives p = 0.06. If its true
+# accuracy is the 85% that we see, the second test fails in only 42% of the draws, but with 300 questions in 94%. So ask
+# 300 before you ship it.
 #
 # ## See when the questions change
 #

@@ -166,8 +166,7 @@ data = data[~leaks]
 print(f"removed: {leaks.sum()} documents")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# If a standard phrase removes many of your documents, delete only the phrase from them. Now count the rest for the
-# [datasheet](glossary.md#datasheet).
+# Now count the rest for the [datasheet](glossary.md#datasheet).
 
 # %%
 datasheet = data.groupby("split").source.agg(documents="count", sources="nunique")
@@ -395,8 +394,7 @@ print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Every training run saved its model, so `results/cooking/lora` now holds the adapter of the last seed, which needs the
-# base model, too. (To pick the seed with the best test score would be to pick luck.) **Does the loaded model score as
-# the tested one did?** (Reading the test again chooses nothing.)
+# base model, too. **Does the loaded model score as the tested one did?** (Reading the test again chooses nothing.)
 
 # %%
 if winner in best:
