@@ -166,8 +166,8 @@ pd.DataFrame({"right": accuracy})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The mean reads it better**: after all eight blocks it is right in 45.7% of the texts, the last token in only 27.4%.
-# The reason is probably that its state is made to predict the next token, which depends more on the last few words than
-# on the subject.
+# The reason is probably that the last token's state is made to predict the next token, which depends more on the last
+# few words than on the subject.
 #
 # **Two blocks are enough.** Before the first block the mean is still a bag of words, squeezed into 192 numbers: 39.0%.
 # Two blocks add eight points, more blocks none. So our probe reads the mean after two. But with 47.3% it is still
@@ -315,8 +315,8 @@ model = fine_tuned(as_model(probe), train, epochs, rate)
 # *Combined* is the average again, with the fine-tuned model in place of the probe.
 #
 # No method here is good enough to decide every text. But it can decide those whose largest probability reaches a
-# *threshold*, and hand the others to a person. If a team that gets a wrong text simply passes it on, one wrong in three
-# is acceptable, so we take the lowest threshold at which at least 65% of the decided texts are right.
+# *threshold*, and hand the others to a person. If a team that gets a wrong text simply passes it on, about one wrong in
+# three is acceptable, so we take the lowest threshold at which at least 65% of the decided texts are right.
 #
 # A classifier is too sure of texts it has learned from, so `cross_val_predict` predicts each fold by one trained on the
 # other four, and the record has the same for the fine-tuned model. **Predict first.** Can *combined* decide more texts
@@ -403,11 +403,10 @@ for one, other in pairs:
 # Fine-tuning gains 6.5 points over the probe, and its $p$ just misses our bound.
 #
 # Nor does the threshold show a winner: *combined* reaches the wanted 65% (68.6%) and counting does not (62.5%), but
-# both intervals include it, and *combined* decides fewer texts.
+# both intervals include it, and *combined* decides fewer texts. So counting will do here.
 #
 # **When does a model pay?** With four labels a class (32), the probe led counting by two points. With 14 (128),
-# counting led by four: begin with counting and label more. Without more labels, averaging both may add two or three
-# points.
+# counting led by four: begin with counting and label more.
 #
 # One accuracy hides the weak classes. A *confusion matrix* counts for each true class (row) which classes *combined*
 # names (columns). **Which classes would you not leave to it?**
@@ -421,7 +420,7 @@ plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Of 14 texts on *smart pointers* it finds two, and puts eight into *ownership and borrowing*. Of 13 on *unsafe code and
-# macros* it finds two. So read these texts, then label more or merge classes. A larger model or an
+# macros* it finds two. So read training texts of these classes, then label more or merge. A larger model or an
 # [encoder](glossary.md#encoder) may do better.
 
 # %% [markdown] slideshow={"slide_type": "slide"}

@@ -384,8 +384,8 @@ table.round(2)
 #
 # Here is a record of SmolLM2-135M-Instruct (`data/build/record_preferences.py`): SFT on 32 first sentences with the
 # habit, then 24 steps of `DPOTrainer` with an adapter on 48 pairs, at three rates. The last three columns are changes
-# of new chosen answers: in the first token, in all later ones, and per later token. **Which rate would you keep, and
-# would counting the habit have told you?**
+# of the chosen validation answers: in the first token, in all later ones, and per later token. **Which rate would you
+# keep, and would counting the habit have told you?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)
@@ -399,8 +399,8 @@ real[2:].set_index(["split", "rate"])[columns]  # after DPO
 # **Keep 0.0003.** No answer has the habit, and new chosen answers became more likely after their first token, too. At
 # 0.0001 every answer still has it. At 0.001 the count is as good as at 0.0003, but this run has ruined the model: new
 # chosen answers lost 0.46 nats a token, and it writes *to a, and, and, and*. So **counting the habit tells the good run
-# from the weak one, and only the change per token, or reading, tells it from the ruined one.** (This is one seed. What
-# the answers say about Rust is still wrong: the pairs teach only how not to begin.)
+# from the weak one, and the change of chosen answers, or reading, from the ruined one.** (This is one seed. What the
+# answers say about Rust is still wrong: the pairs teach only how not to begin.)
 #
 # **At work**, collect pairs from use: what your model wrote is *rejected*, and a person's correction is *chosen*. Run
 # `right_by_length` on them first. Start at $\beta = 0.1$ and the rates of [TRL's

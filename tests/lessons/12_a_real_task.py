@@ -22,7 +22,7 @@ stored, runs = pd.read_csv(folder / "runs/answers.csv"), pd.read_csv(folder / "r
 assert (stored[[*FIELDS, "exact"]].to_numpy() == recorded[[*FIELDS, "exact"]].to_numpy()).all()
 assert (prompted.exact == 0).all() and round(100 * prompted.valid["shown 5"]) == 96 and prompted.valid["untouched"] == 0
 cost = recorded[recorded.device == "one core"].groupby("method").answer_seconds.mean()
-assert len(runs.weights_sha256.unique()) == 1 and [round(cost[way], 1) for way in ("lora", "shown 3")] == [1.7, 3.7]
+assert len(runs.weights_sha256.unique()) == 1 and round(cost["shown 3"], 1) == 3.7
 
 # Methods and sizes; rates are those with the lowest validation loss, and none is at the end of what was tried.
 searched = runs[(runs.asked == "validation") & (runs.seed == 0)]
@@ -46,10 +46,11 @@ assert called.groupby(others.prompt.str.contains(amount)).agg(["size", "sum"]).t
 
 # Model and rule together: kind, or system and kind, are what helps the rule most.
 assert [round(100 * way.mean()) for way in ways.values()] == [36, 53, 75, 49, 60, 80] and round(by_hand[-1], 1) == 1
+assert [round(100 * right.assign(**{f: True}).all(axis=1).mean()) for f in FIELDS] == [51, 65, 60, 60]
 assert [max(by_rule[list(r)].all(axis=1).sum() for r in combinations(FIELDS, n)) for n in (3, 2)] == [51, 72]
 
 # The longer adapter.
-assert round(read.train_seconds.iloc[0] / 60) == 74
+assert round(read.train_seconds.iloc[0] / 60) == 74 and 1.5 < read.answer_seconds.iloc[0] < 1.6
 _, marks = second_reader(given.answer, given.prompt)
 differ, wrong = marks.to_numpy(), ~right.to_numpy()
 shares = wrong[differ], differ[wrong], opened, ~correct[~opened]
