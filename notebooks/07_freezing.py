@@ -330,8 +330,7 @@ print(f"distance to the mean row: new {away[end]:.4f}, others {away[:end].mean()
 # %% [markdown] slideshow={"slide_type": "fragment"}
 # No: only the copy at the bottom is trained, and the head keeps the old table, in which `resize_token_embeddings` had
 # put the new row at the mean of all others. So its logit is near the mean of all logits, whatever the text, and never
-# the largest: no text can end. (`<|endoftext|>` separates passages, but stops nothing here.) Peft's warning, hidden
-# here, names a remedy: `ensure_weight_tying=True`.
+# the largest: no text can end. Peft's warning, hidden here, names a remedy: `ensure_weight_tying=True`.
 #
 # Peft's other option, `trainable_token_indices`, trains single rows, in a tied head as well.
 

@@ -331,8 +331,8 @@ rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(5)]
 pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes as long as the first and
-# the fourth row together, and a little overhead. Single rows compute the same, but less efficiently.
+# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes about as long as the first
+# and the fourth row together. Single rows compute the same, less efficiently.
 #
 # The host costs little here, because AdamW runs on the same processor. On a real card, with 6.7 billion parameters in
 # bf16, each step sends 27 GB of gradients and weights, which takes a second at 25 GB/s. AdamW then moves 28 bytes a

@@ -130,7 +130,7 @@ np.exp(tested.groupby(["strategy", "seed"]).loss.mean()).unstack().map("{:.1f}".
 #
 # First look at a larger comparison, recorded with `python -m tlkit compare --profile real`. Seven strategies with three
 # seeds each read 200 passages once, and were scored on 40 test documents. Each trained at the best of eight rates,
-# searched on 60 passages (lesson 7 searched more finely for `freeze_lower`: 55.5).
+# searched on 60 passages (lesson 7's finer search gives `freeze_lower` 55.5).
 #
 # Beside full fine-tuning stand LoRA, [QLoRA](06_qlora.ipynb), [BitFit](glossary.md#bitfit) and three ways of
 # [freezing](07_freezing.ipynb): `freeze_embeddings`; `freeze_lower`, the lower four of eight blocks; and `last_layers`,
@@ -194,8 +194,8 @@ plt.show()
 # difference](glossary.md#paired-difference). So look at the interval of the difference, not at whether two intervals
 # overlap.
 #
-# The mean difference is 0.07 nats per token. Perplexity is $e$ to the power of the loss, so the perplexity is $e^{0.07}
-# = 1.07$ times that of `full`, or 7% higher.
+# The mean difference is 0.07 nats per token. Perplexity is $e$ to the power of the loss, so that of `freeze_embeddings`
+# is $e^{0.07} = 1.07$ times that of `full`, or 7% higher.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The second source: another seed
@@ -222,8 +222,8 @@ pd.DataFrame({"t": stats.t.ppf(0.975, freedom).round(2)}, freedom).T
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # So 40 documents need hardly more than 1.96, but three seeds more than twice as much. The two sources are independent,
-# so in one interval the squares of their half-widths add. If the differences are roughly normal, the interval covers
-# the true difference in at least 95% of studies (Banerjee, below):
+# so we add the squares of their half-widths. If the differences are roughly normal, the interval covers the true
+# difference in at least 95% of studies (Banerjee, below):
 #
 # $$\delta \pm \sqrt{\Big(t_{n-1} \frac{s_\text{documents}}{\sqrt{n}}\Big)^2
 # + \Big(t_{k-1} \frac{s_\text{seeds}}{\sqrt{k}}\Big)^2}$$
@@ -324,7 +324,7 @@ plt.show()
 #
 # For your texts in a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
 # results/notes` does all this, with `tl.compare_pairs`. It estimates the effect of a seed from all strategies together,
-# so $t$ is smaller: here it separates 15 pairs. This assumes that another seed changes every pair's difference about as
+# so $t$ is smaller: here it separates 15 pairs. This is valid only if another seed changes every difference about as
 # much.
 
 # %%

@@ -201,8 +201,9 @@ print(f"build, then load: {perplexity(built, held_out):,.0f}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # None: all four fell to a third, and their final order was there after epoch 1. That epoch seems to have made full
 # fine-tuning 2.3 times *worse*. But each strategy started from its own random weights, and the 387,789 belong to a
-# fifth random model. So the ranking only shows how the starts differed, and chance is enough for that: the mean of the
-# report's 4 tokens varies by $\sqrt{2/4}=0.7$ nats, and the four logarithms after epoch 1 by 0.69.
+# fifth random model. So the ranking only shows how the starts differed, and chance is enough for that: with logits of
+# variance 2, the mean of the report's 4 tokens varies by $\sqrt{2/4}=0.7$ nats, and the four logarithms after epoch 1
+# by 0.69.
 #
 # The second column is strange: with 12 of 24 layers frozen, far more than three of 291 parameters should be trained.
 # **What are these three?** The program found the layers to freeze by their names:
@@ -257,8 +258,9 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
     print(f"documents {n}, seeds {seeds}: full {wins:.0%}, rankings {len(set(ranks))}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Eight documents do. With one document, about 137 tokens, four in ten reports name another winner. Eight, about 1,100
-# tokens, settle the winner on these 40, by 0.07 nats, but not the ranking, because the others lie within 0.04 nats.
+# Eight documents do; three seeds help little. With one, about 137 tokens, four in ten reports name another winner.
+# Eight, about 1,100 tokens, settle the winner on these 40, by 0.07 nats, but not the ranking, because the others lie
+# within 0.04 nats.
 #
 # **Check 4, sample:** does each score come from at least 1,000 tokens and three seeds?
 
@@ -309,6 +311,7 @@ print(f"full: {expected:.2f} s a step expected, {2147.30 / 5000:.2f} s measured"
 # Nearly: the measured step is 1.2 times as long.
 #
 # **Check 5, speed:** is a step's time within a factor of two of bytes / bandwidth + the fixed costs of a run that fits?
+# (With many tokens, add the arithmetic.)
 #
 # ### Did the slow runs fit the card?
 #

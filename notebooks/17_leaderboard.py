@@ -91,8 +91,8 @@ plt.show()
 # answered which question, so we take $\rho = 0$ and get intervals that are too wide rather than too narrow.
 #
 # We call a pair *separated* if its interval excludes zero. Among many pairs of equal models some would be separated by
-# luck, so with $m$ pairs Bonferroni's correction gives each an interval at $1 - 0.05/m$, so that all hold together with
-# 95% probability. The first ten rows form only 45 pairs. But we picked them by their scores from all 62 rows, so $m$ is
+# luck, so with $m$ pairs Bonferroni's correction gives each an interval at $1 - 0.05/m$, so that all hold in at least
+# 95% of tests. The first ten rows form only 45 pairs. But we picked them by their scores from all 62 rows, so $m$ is
 # 1,891, the number of all pairs. **How many of the 45 pairs are separated?** The output shows the two ends of the ten
 # without the correction ($m = 1$) and with it.
 
@@ -206,8 +206,8 @@ versions.loc[["2026-01", "2026-07"]]
 # They do: 36 of 38 fell; the mean change is −1.65 points. The cause stays open: all versions changed together. Torch
 # alone is unlikely: 12 other experiments that got it from April to July did not fall on average. [peft's
 # authors](https://github.com/huggingface/peft/pull/3445) name the versions and chance. So compare only scores with the
-# same libraries, script and test data. Another seed should matter more, because it also changes the adapter's first
-# weights.
+# same libraries, script and test data. Another seed should matter more than a repetition, because it also changes the
+# adapter's first weights.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## A row is not a method
@@ -328,9 +328,9 @@ for s in (0.4, 1):
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# Take `intervals` and `seeds_needed` along. But `intervals` takes one $n$ for all rows, and with $e = 0$ calls a score
-# of 0 certain. `tl.audit` mends both. We give it the scores of lesson 12's 27 runs on 96 bug reports. **How many of the
-# 351 pairs are separated?**
+# Keep `intervals` and `seeds_needed`. But `intervals` takes one $n$ for all rows, and with $e = 0$ calls a score of 0
+# certain. `tl.audit` fixes both. We give it the scores of lesson 12's 27 runs on 96 bug reports. **How many of the 351
+# pairs are separated?**
 
 # %%
 answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv").query("split == 'test'")

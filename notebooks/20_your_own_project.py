@@ -394,7 +394,7 @@ print(f"Sealed plan: {decision} ({dear} over untouched: {over[dear]:.2f} or more
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # Every training run saved its model, so `results/cooking/lora` now holds the adapter of the last seed, which needs the
-# base model, too. **Does the loaded model score as the tested one did?** (Reading the test again chooses nothing.)
+# base model, too. **Does the loaded model score as the tested one did?**
 
 # %%
 if winner in best:
