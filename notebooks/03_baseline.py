@@ -188,7 +188,9 @@ plt.show()
 # compared passage by passage, as in [lesson 4](04_full_fine_tuning.ipynb).
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# ## Is 133 a good number? Only a comparison can tell; three baselines cost almost nothing.
+# ## Is 133 a good number?
+#
+# Only a comparison can tell; three baselines cost almost nothing.
 #
 # 1. **Uniform guessing** gives each of the 4,096 tokens the same probability, so its perplexity is 4,096.
 # 2. **Token frequencies**: count how often each token occurs in training text, and always predict these shares.

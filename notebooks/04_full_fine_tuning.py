@@ -363,10 +363,10 @@ course.claim("The Python reference became harder", changes["Python"][1] > 0)
 def marked(text):
     ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer(text)["input_ids"]][:80]])
     guesses = (either(ids).logits[0, :-1].argmax(-1) for either in (untouched, tuned))
-    shown = ""
+    forms, shown = {0: "{}", 1: "«{}»", -1: "~{}~"}, ""
     for token, theirs, yours in zip(ids[0, 1:], *guesses, strict=True):
-        gained = int(yours == token) - int(theirs == token)  # 0, 1 or -1: the last form
-        shown += ["{}", "«{}»", "~{}~"][gained].format(tokenizer.decode(token))
+        gained = int(yours == token) - int(theirs == token)
+        shown += forms[gained].format(tokenizer.decode(token))
     return shown
 
 

@@ -198,7 +198,7 @@ def adapt(name):
 audits = {}
 for name in configs:
     adapted = adapt(name).eval()
-    audits[name] = [*audit(adapted, validation[:1]), perplexity(adapted)]
+    audits[name] = [*audit(adapted, validation), perplexity(adapted)]
 columns = ["layers", "trained", "change of a logit", "perplexity"]
 pd.DataFrame.from_dict(audits, orient="index", columns=columns).round(1)
 
@@ -235,8 +235,8 @@ def try_out(name, rate):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Each rate is the best of a recorded search (for rank 1, of a few tries here). **LoRA of rank 8 trains 72 times as many
-# parameters as BitFit. How much more arithmetic does it need?**
+# Each rate is the best of a recorded search (for rank 1, of three in runs like this). **LoRA of rank 8 trains 72 times
+# as many parameters as BitFit. How much more arithmetic does it need?**
 
 # %% tags=["nbval-ignore-output"]
 try_out("LoRA", 0.01)

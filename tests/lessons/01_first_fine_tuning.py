@@ -29,6 +29,7 @@ assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(
 assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.4) < 0.2
 assert [round(-math.log(p), 1) for p in (0.5, 1 / 4096)] == [0.7, 8.3]
 assert right.groupby(held_out.desk).sum().min() >= 18  # 22 here: no desk gets all
+assert (answers(broken) == held_out.desk).sum() < 10
 with torch.no_grad():  # a random head prefers no token, even after training
     assert broken(**encode(["Why?"], ["Rust"])).logits.softmax(-1).max() < 0.015
 
