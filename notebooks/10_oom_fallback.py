@@ -240,9 +240,6 @@ def attempt(model, optimizer, inputs, labels, size):
 # With one parameter group and `fused=True`, AdamW needs new memory only in its first step, when it makes all moments
 # before it changes a weight. So a failed step can be repeated, though with new dropout. Without `fused`, every step
 # needs scratch memory and may fail half-way.
-#
-# Move the model and `batches` to your card, and the loop runs there. Our longer version, `tl.train_with_fallback`, met
-# six refusals on an H100 and lost no step (`tests/gpu/RESULTS.md`).
 
 
 # %%
@@ -309,6 +306,9 @@ pd.concat({memory: recovered(memory) for memory in ("70MiB", "48MiB")})
 # On 48 MiB, weights, gradients and moments alone are too much (61), so the first optimizer step fails. Activations are
 # gone by then, so smaller micro-batches cannot help. With the moments on the host, four rows need 59 MiB, two 52, and
 # one 41, which fits.
+#
+# Move the model and `batches` to your card, and the loop runs there. Our longer version, `tl.train_with_fallback`, met
+# six refusals on an H100 and lost no step (`tests/gpu/RESULTS.md`).
 #
 # **What does each remedy cost?** Here are the processor's seconds for a step, the fastest of five, and for one forward
 # pass of the blocks.
