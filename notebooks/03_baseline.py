@@ -120,8 +120,9 @@ print(f"windows of 256 tokens: perplexity {perplexity(baseline):.0f}")
 print(f"windows of 32 tokens:  perplexity {perplexity(score(model, texts, 32)):.0f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The same model on the same text scores a quarter worse in windows of 32 tokens, because the first tokens of each
-# window have hardly anything before them. So compare perplexities only if their windows are the same.
+# The same model on the same text scores a quarter worse in windows of 32 tokens, because the first tokens of each have
+# hardly anything before them. So take windows as long as your training rows, and compare perplexities only if their
+# windows are the same. (Overlapping windows score lower.)
 #
 # The tokenizer has to be the same as well, because perplexity is counted per token: a tokenizer that cuts the text into
 # smaller pieces makes each piece easier to predict.
@@ -230,7 +231,8 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # ## What a score hides
 #
 # What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
-# transformers initializes its tensors afresh, the matrices with small random numbers, and goes on.
+# transformers only warns (not shown here), initializes its tensors afresh, the matrices with small random numbers, and
+# goes on.
 #
 # Each column names the missing block; ten passages are scored. **Which blocks could be missing without anybody
 # noticing?**

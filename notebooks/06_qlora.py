@@ -273,7 +273,7 @@ print("QLoRA against LoRA:", percent(after["QLoRA"] - after["LoRA"]))
 # parameters take a third of LoRA's in fp32 (two thirds of LoRA's in 16 bits), which saves 11 MB, but only a ninth of a
 # step's *peak*, because the activations of 512 tokens are larger than this small model.
 #
-# It pays with time, because each layer is unpacked for each pass. [On an
+# The price is time, because each layer is unpacked for each pass. [On an
 # A100](https://magazine.sebastianraschka.com/p/practical-tips-for-finetuning-llms) QLoRA of a 7B model took 2.8 hours
 # and 14 GB, and LoRA in bf16 1.9 hours and 21 GB. There the peak falls by a third, because 13.5 of the 21 GB are
 # weights.
@@ -287,9 +287,9 @@ search = search.pivot_table("validation_perplexity", "learning_rate", "strategy"
 search.assign(percent_above=100 * (search.qlora / search.lora - 1)).round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No. At 1e-6 next to nothing is learned, so 27% is what rounding alone costs SmolLM2, although NF4 changes roughly
-# normal weights by 9% in any model. Training repairs most of it: 7.5% are left at 3.16e-3, best for both (1e-2 is
-# worse). (This SmolLM2 was rounded to 4 bits before; the original may lose less.)
+# No, but this SmolLM2 had been rounded to 4 bits before, so the original may lose less. At 1e-6 next to nothing is
+# learned, so 27% is what rounding it again costs. Training repairs most of it: 7.5% are left at 3.16e-3, best for both
+# (1e-2 is worse).
 #
 # For your own model on a recent GPU, put its name in place of `tl.BUNDLED` (twice), change `device` and `dtype` at the
 # top, and leave out `use_gradient_checkpointing=False`. Begin the search for the rate near 3e-3 with SmolLM2, and near
@@ -338,7 +338,7 @@ for model in (base, ready):
     print(tokenizer.decode(written[0], skip_special_tokens=True))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# No, the file is as good as the model that you trained.
+# No, the file is as good as the model that you trained. But each weight takes 16 bits again.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How much it saves, and when it is worth it
@@ -364,6 +364,9 @@ for preset in ("qwen2-0.5b", "llama2-7b"):
 # - **The frozen weights fill the memory**, as with 7B on a card of 16 GB: QLoRA makes training possible.
 # - **The model fits in 16 bits**: use LoRA. Steps are faster, the weights are exact, and the adapter merges into them.
 # - **Activations fill the memory**, as with long texts: four bits help little; see [lesson 9](09_memory.ipynb).
+#
+# LoRA can be trained beside weights in other formats, too (peft supports GPTQ, AWQ, HQQ and torchao), and with its
+# option `init_lora_weights="loftq"` the adapter starts so that it makes up for a part of the rounding.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Key ideas

@@ -14,7 +14,7 @@
 #
 # **You need** [lesson 9](09_memory.ipynb) (the memory of a training step).
 #
-# About 34 minutes.
+# About 35 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 from functools import partial
@@ -166,8 +166,8 @@ kept, fewer = activations(load()), activations(checkpointed())
 print(f"all kept: {kept:.1f} MiB, checkpointed: {fewer:.1f} MiB")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# We save 28 MiB, and the gradient stays the same. But a backward pass costs about two forward passes, so a block's step
-# now costs four forward passes instead of three.
+# We save 28 MiB: the 29.5 that eight blocks keep, less 1.5 for their inputs. The gradient stays the same. But a
+# backward pass costs about two forward passes, so a block's step now costs four forward passes instead of three.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The optimizer on the host
@@ -331,8 +331,8 @@ rounds = [{name: clock(one) for name, one in steps.items()} for _ in range(5)]
 pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only checkpointing computes more. It adds a second forward pass of the blocks, so it takes about as long as the first
-# and the fourth row together. Single rows compute the same, less efficiently.
+# Only checkpointing computes more: a second forward pass of the blocks, and some overhead. Single rows compute the
+# same, but less efficiently, so take as many rows at once as fit.
 #
 # The host costs little here, because AdamW runs on the same processor. On a real card, with 6.7 billion parameters in
 # bf16, each step sends 27 GB of gradients and weights, which takes a second at 25 GB/s. AdamW then moves 28 bytes a
@@ -341,9 +341,18 @@ pd.DataFrame(rounds).min().round(3).to_frame("seconds")
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work
 #
-# The [effective batch](glossary.md#effective-batch-size) is rows at once × micro-batches × cards. Keep it constant.
-# `optim="paged_adamw_32bit"` (bitsandbytes) lets CUDA move the moments to the host when the card is full. **Will single
-# rows with checkpointing train the same model as four, half of them padded?**
+# `Trainer` has settings for all of this. Try them from the top:
+#
+# | remedy | setting | saves | costs |
+# | --- | --- | --- | --- |
+# | fewer rows | `per_device_train_batch_size`, `gradient_accumulation_steps` | activations | little, unless very few |
+# | checkpointing | `gradient_checkpointing=True` | activations in the blocks | a third more computing |
+# | moments in 8 bits | `optim="adamw_8bit"` | 6 of the 8 bytes a parameter | rounding of the moments |
+# | moments on the host if the card is full | `optim="paged_adamw_32bit"` | up to 8 bytes a parameter | transfers |
+#
+# The last two need bitsandbytes. The [effective batch](glossary.md#effective-batch-size) is rows at once ×
+# micro-batches × cards: keep it constant. **Will single rows with checkpointing train the same model as four, half of
+# them padded?**
 
 
 # %%

@@ -8,6 +8,7 @@ counted = [int((labels[rows] != -100).sum()) for rows in (slice(0, 2), slice(2, 
 assert counted == [126, 28] and counted[0] / counted[1] == 4.5
 assert right < 1e-4 and apart(means, whole) > 0.5
 assert 27.5 < kept - fewer < 28.5 and difference < 1e-4
+assert [round(8 * 256 * size / 2**20, 1) for size in (15_128, 4 * 192)] == [29.5, 1.5], "192 wide, in fp32"
 assert apart(gradient(checkpointed(), 4), whole) < 1e-5
 failed, host = "forward or backward", "AdamW to the host"
 parameters = sum(p.numel() for p in undisturbed.parameters())
