@@ -16,7 +16,7 @@
 #
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) for the training loop, and the product of two matrices.
 #
-# About 37 minutes.
+# About 39 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -395,6 +395,23 @@ for model in (new_model(), merged):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The pretrained model writes first, then yours, which has learned Rust's words, but not sense.
+#
+# **What does a larger model learn in this way?** For [lesson 12](12_a_real_task.ipynb), SmolLM2-135M was trained by LoRA
+# to read bug reports and to answer with four facts. Here are the recorded answers to one of 96 new reports:
+
+# %%
+reports = pd.read_json(tl.DATA / "tickets/test.jsonl", lines=True).set_index("id")
+answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv", index_col="id")
+answers = answers[answers.split == "test"]
+untouched = answers[answers.run.str.startswith("untouched")]
+tuned = answers[answers.run.str.startswith("lora-285-288-0.001-0-renamed-val")]
+print("report:", reports.prompt["w20/x001"])
+for name, run in {"before": untouched, "with LoRA": tuned}.items():
+    print(f"\n{name}, {run.exact.sum()} of {len(run)} right:")
+    print(run.answer["w20/x001"][:104])
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# It answers with the four facts, and all are right. So are they in nearly half of the reports, and in none before.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What LoRA saves and what it does not
