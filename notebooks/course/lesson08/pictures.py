@@ -109,7 +109,7 @@ def _box(axes: Axes, left: float, low: float, width: float, height: float, text:
 
 @described
 def intervals_chart(tables: dict[str, pd.DataFrame]) -> Chart:
-    """Perplexity above LoRA's on two models, with intervals that hold together."""
+    """Perplexity above LoRA's on two models, with corrected intervals."""
     figure, axes = new_figure(5.6)
     order = tables["bundled model"].difference.sort_values().index
     for shift, (model, table) in zip((-0.15, 0.15), tables.items(), strict=True):
@@ -119,7 +119,7 @@ def intervals_chart(tables: dict[str, pd.DataFrame]) -> Chart:
     axes.set_xscale("symlog", linthresh=10)
     ticks = (-10, -5, 0, 5, 10, 20, 50, 100)
     axes.set(xticks=ticks, xticklabels=ticks, yticks=range(len(order)), yticklabels=map(METHODS.get, order))
-    axes.set_xlabel("perplexity above LoRA's (%; logarithmic beyond 10), with 95% intervals that hold together")
+    axes.set_xlabel("perplexity above LoRA's (%; logarithmic beyond 10), with corrected 95% intervals")
     axes.axvline(0, color=INK)
     axes.invert_yaxis()
     axes.legend()
