@@ -61,8 +61,8 @@ assert 941.96 in [*seconds.LORA] and seconds.FULL == 2147.30 and round(2147.30 /
 assert (runs[["GB", "GB with base_model"]] > 8 * 2**30 / 1e9).sum().tolist() == [1, 3]
 
 assert (round(math.log(254_801), 1), round(116_362_380 / 254_801)) == (12.4, 457)
-assert round(results["sound"]["first loss"], 1) == 4.6 and 9.3 < results["shifted twice"]["eval loss"] < 9.4
-assert min(results["random"]["first loss"], results["random"]["eval loss"]) > 8.25
+assert round(results["sound"]["first loss"], 1) == 4.6 and round(results["shifted twice"]["eval loss"], 1) == 9.4
+assert [round(results["random"][key], 1) for key in ("first loss", "eval loss")] == [8.4, 8.3]
 assert [results[name]["trained"] for name in ("sound", "by name")] == [2 * 406_272, 815_040]
 found = pd.DataFrame(results.values())[["evaluation", "loading", "count"]].astype(int).to_numpy()
 assert (found[0] == 0).all() and (found[1:] == [[1, 0, 0], [0, 1, 0], [0, 0, 1]]).all()

@@ -76,7 +76,7 @@ def stops(answer: object) -> None:
 
 QUIZ = Quiz(
     "quiz16",
-    "Symptom 5 ends with a hypothesis: three runs did not fit the card.\nWhich experiment could show that it is false?",
+    "Symptom 5 leads to a hypothesis: three runs did not fit the card.\nWhich experiment could show that it is false?",
     {
         "a": "Run full fine-tuning and adapter layers again, on a card with 24 GB.",
         "b": "Run all four strategies again on the same card, with five seeds.",
