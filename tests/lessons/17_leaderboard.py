@@ -41,10 +41,10 @@ assert [seeds_needed(s) for s in (0.4, 1, 2)] == [library(1, s) for s in (0.4, 1
 assert round(factor, 1) == 2.8 and round(stats.norm.sf(1.96 - factor), 2) == 0.8
 
 assert (audit.pairs.separated.sum(), len(_separated(tests)), tests.shape) == (114, 122, (96, 27))
-two = tests[["lora-285-288-0.001-0", "lora-285-72-0.002-0"]]
-gap = two.diff(axis=1).iloc[:, 1]
-assert round(two.corr().iloc[0, 1], 2) == 0.37 and round(-100 * gap.mean(), 1) == 19.8
-assert np.round(20 * np.sqrt([two.var(ddof=0).sum(), gap.var(ddof=0)]), 1).tolist() == [13.4, 10.7]  # 196 / √96 = 20
+assert round(long.corr(short), 2) == 0.37 and round(100 * (long - short).mean(), 1) == 19.8
+assert np.round([alone, paired], 1).tolist() == [13.4, 10.7]
+e = 196 * long.sem(ddof=0), 196 * short.sem(ddof=0)
+assert np.isclose(alone**2 - 2 * long.corr(short) * e[0] * e[1], paired**2)  # the lesson's formula
 spread = totals.groupby(setting).accuracy.agg(["min", "max"])
 assert round(100 * (spread["max"] - spread["min"]).max(), 1) == 8.3 and (setting.value_counts() == 3).all()
 longest = (totals.accuracy[setting == name] for name in ("lora-285-288-0.001", "full-285-288-0.0001"))
