@@ -121,11 +121,10 @@ print(f"windows of 32 tokens:  perplexity {perplexity(score(model, texts, 32)):.
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # The same model on the same text scores a quarter worse in windows of 32 tokens, because the first tokens of each have
-# hardly anything before them. So take windows as long as your training rows, and compare perplexities only if their
-# windows are the same. (Overlapping windows score lower.)
+# hardly anything before them. So take windows as long as your training rows, and compare only scores of equal windows.
 #
-# The tokenizer has to be the same as well, because perplexity is counted per token: a tokenizer that cuts the text into
-# smaller pieces makes each piece easier to predict.
+# The tokenizer has to be the same as well, because perplexity is counted per token, and smaller pieces of text are
+# easier to predict.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## How sure is the number?
@@ -231,10 +230,9 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # ## What a score hides
 #
 # What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
-# transformers only warns (not shown here), initializes its tensors afresh, the matrices with small random numbers, and
-# goes on.
+# transformers only warns (not shown), fills it with new tensors, the matrices with small random numbers, and goes on.
 #
-# Each column names the missing block; ten passages are scored. **Which blocks could be missing without anybody
+# Each column names the missing block. **Which blocks could be missing without anybody
 # noticing?**
 
 
