@@ -79,7 +79,7 @@ def factor(step, steps):
 
 # %%
 def train(model, batches, rate, watch=lambda step, model: None):
-    adamw = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    adamw = torch.optim.AdamW(model.parameters(), rate, weight_decay=0.01, fused=True)
     schedule = LambdaLR(adamw, lambda step: factor(step, len(batches)))
     losses = []
     for step, batch in enumerate(batches, 1):
@@ -280,7 +280,7 @@ course.claim("The last epoch is worse than the best one", judged["epoch 6"][1] >
 # stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four. **After which epoch will it stop?**
+# So we set all four, and evaluate twice an epoch. **When will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -290,9 +290,9 @@ trainer = Trainer(
         mkdtemp(), num_train_epochs=3, per_device_train_batch_size=4, seed=0,
         learning_rate=best, warmup_steps=0.1,  # a share of all steps (transformers 5)
         lr_scheduler_type="cosine", weight_decay=0.01,
-        eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
-        save_total_limit=1, eval_on_start=True, logging_first_step=True,
-        use_cpu=True, report_to="none", disable_tqdm=True, logging_strategy="epoch",
+        eval_strategy="steps", eval_steps=17, save_steps=17, logging_steps=17,  # 1/2 epoch
+        save_total_limit=1, load_best_model_at_end=True, eval_on_start=True,
+        use_cpu=True, report_to="none", disable_tqdm=True, logging_first_step=True,
     ),
     train_dataset=[{"input_ids": row, "labels": row} for row in many],
     eval_dataset=[{"input_ids": row, "labels": row} for row in eight],
@@ -304,11 +304,11 @@ log = pd.DataFrame(trainer.state.log_history[:-1])  # the last entry sums up the
 log.round(2).groupby("epoch")[["loss", "eval_loss"]].first().astype(object).fillna("")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It stopped after epoch 2, because the validation loss had risen, and went back to epoch 1. With a GPU, leave out
+# It stopped after epoch 1.5, because the validation loss had risen, and went back to epoch 1. With a GPU, leave out
 # `use_cpu=True`. For texts of different lengths see [lesson 11](11_your_data.ipynb).
 #
 # Epoch 1 ended a third of the way through the schedule, where the rate is still 86% of its highest. Once you know that
-# one epoch is enough, plan the next run for one: it takes half as many steps, and its rate falls to zero.
+# one epoch is enough, plan the next run for one, so that its rate falls to zero.
 #
 # Before you believe a run, compare the two losses of the untouched weights: 4.9 on the first training batch, and 5.3 on
 # validation text. Texts differ by some tenths of a nat, but a gap of a nat or more would point to an error.
