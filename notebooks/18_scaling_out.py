@@ -15,7 +15,7 @@
 # **You need** the training loop of [lesson 4](04_full_fine_tuning.ipynb), [lesson 5](05_lora.ipynb) (LoRA), [lesson
 # 9](09_memory.ipynb) (memory) and [lesson 10](10_oom_fallback.ipynb) (micro-batches).
 #
-# About 36 minutes.
+# About 37 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import os
@@ -325,8 +325,9 @@ for name, each in models.items():
 losses.round(4)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Both agree to rounding, though the cards had 156 and 60 labels, and the saved model is as good on unseen rows. With
-# the plain mean, imitated in one process, three updates lower the loss there by 0.13 instead of 0.16 (one seed).
+# DDP and FSDP agree with one process to rounding, though the cards had 156 and 60 labels. The saved model has the same
+# loss on unseen rows. With the plain mean, imitated in one process, three updates lower it by 0.13 instead of 0.16 (one
+# seed). Row 0 comes before any update, so there only the average differs.
 #
 # Make this comparison before any long run, in fp32, without dropout, and with unequal counts of tokens: launch the
 # script with `--num_processes 1` and with two. `Trainer` is right by default (`average_tokens_across_devices`).
@@ -335,7 +336,8 @@ losses.round(4)
 # promises.
 #
 # On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
-# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.)
+# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16, FSDP
+# sends 6 bytes a parameter times $(n-1)/n$, and DDP 8, as its gradients stay in fp32.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16
@@ -358,28 +360,28 @@ _ = (folder / "fsdp.yaml").write_text(fsdp)
 # the backward pass still works below them. At best this *overlap* covers the whole backward pass, two thirds of
 # $t_\text{passes}/n$.
 #
-# We estimate a step of 32,768 tokens for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of
-# their peak. It assumes full link speed and a free update. **Over which links are eight cards at least four times as
-# fast as one?**
+# We estimate a step for 1.5 billion parameters with gradients in fp32, on H100s at 400 TFLOP/s, 40% of their peak. It
+# assumes full link speed and a free update. **Over which links are eight cards at least four times as fast as one?**
 
 
 # %%
-def step_seconds(cards, bandwidth):
-    passes = 6 * 1.5e9 * 32_768 / 400e12 / cards  # FLOPs: 2 forward, 4 backward
+def step_seconds(cards, bandwidth, tokens):
+    passes = 6 * 1.5e9 * tokens / 400e12 / cards  # FLOPs: 2 forward, 4 backward
     exchange = 2 * (cards - 1) / cards * 4 * 1.5e9 / bandwidth
     return passes + (exchange - 2 / 3 * passes).clip(lower=0)
 
 
 links = {"NVLink": 450, "PCIe 5.0 x16": 63, "400 Gbit/s": 50, "100 Gbit/s": 12.5}
 speed = pd.DataFrame({"GB/s": links})  # in one direction
-alone, shared = (step_seconds(n, speed["GB/s"] * 1e9) for n in (1, 8))
-speed["times as fast"] = alone / shared
+for tokens in (32_768, 65_536):
+    alone, shared = (step_seconds(n, speed["GB/s"] * 1e9, tokens) for n in (1, 8))
+    speed[f"times as fast, {tokens:,} tokens"] = alone / shared
 speed.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only over NVLink, which joins the cards of one machine. Over *one* link of 100 Gbit/s, eight cards are slower than
-# one. A larger batch helps, because only the passes grow. So does LoRA: with ten million trained parameters it sends 70
-# MB in place of 10.5 GB.
+# With 32,768 tokens a step, only NVLink, which joins the cards of one machine, is enough. Over *one* link of 100
+# Gbit/s, eight cards are slower than one. With 65,536 tokens, PCIe and 400 Gbit/s are enough as well, because only the
+# passes grow. LoRA helps, too: with ten million trained parameters it sends 70 MB in place of 10.5 GB.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## When sharding is not enough
