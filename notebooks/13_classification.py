@@ -23,6 +23,8 @@
 # About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
+from tempfile import mkdtemp
+
 import joblib
 import matplotlib.pyplot as plt
 import numpy as np
@@ -34,8 +36,8 @@ from sklearn.base import clone
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import ConfusionMatrixDisplay
+from sklearn.model_selection import GridSearchCV, cross_val_predict, train_test_split
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from transformers import AutoModel, AutoTokenizer, Qwen2ForSequenceClassification
@@ -65,9 +67,8 @@ data.groupby("label").size()
 # We set 200 passages aside for the test, in the same proportions, and train on the other 431. Both parts have the same
 # 48 topics; if you expect new ones, hold out whole topics ([lesson 11](11_your_data.ipynb)).
 #
-# Settings are chosen by *cross-validation*: we cut the 431 texts into five *folds*, and classify each by
-# what was trained on the other four, so that every text is new to its classifier. The test waits until everything is
-# chosen.
+# Settings are chosen by *cross-validation*: scikit-learn cuts the 431 texts into five *folds*, and scores each by a
+# classifier trained on the other four, for which its texts are new. The test waits until everything is chosen.
 
 # %%
 train, test = train_test_split(data, test_size=200, stratify=data.label, random_state=0)
@@ -84,38 +85,26 @@ print(f"always the largest class: {(test.label == train.label.mode()[0]).mean():
 #
 # From these features $x$ a *logistic regression* computes one score for each class, $z = W x + b$, where $W$ has shape
 # (9, features) and $b$ (9). It is trained with cross-entropy and a penalty on large weights, which is weaker with a
-# larger $C$. The next cell tries several $C$ on the folds, and fits the best on all 431. The parts and their weights,
-# too, come from four folds only.
+# larger $C$. The next cell tries several $C$ on the folds, and fits the best on all 431. Counting is a step of the
+# pipeline, so the parts and their weights, too, come from four folds only. (`memory` keeps them for the next $C$.)
+
 
 # %%
-classes = np.unique(labels)
-
-
-def hits(probabilities, labels):  # True where the most probable class is the right one
-    return classes[probabilities.argmax(1)] == np.array(labels)
-
-
-def searched(method, x, grid):  # the best method, and its probabilities on the folds
-    prepare, logistic = method
-    p = {C: np.zeros((n, len(classes))) for C in grid}
-    for seen, new in folds.split(x, labels):
-        inputs, others = prepare.fit_transform(x[seen]), prepare.transform(x[new])
-        for C in grid:
-            logistic.set_params(C=C).fit(inputs, labels[seen])
-            p[C][new] = logistic.predict_proba(others)
-    logistic.C = max(grid, key=lambda C: hits(p[C], labels).mean())
-    return method.fit(x, labels), p[logistic.C]
+def searched(method, x, grid):
+    search = GridSearchCV(method, {"logisticregression__C": grid}, cv=folds)
+    search.fit(x, labels)
+    return search.best_estimator_, f"{search.best_score_:.1%}"  # mean of the folds
 
 
 # wb: within word boundaries; sublinear: with logarithms of the counts
 tfidf = TfidfVectorizer(analyzer="char_wb", ngram_range=(1, 4), sublinear_tf=True)
-counting = make_pipeline(tfidf, LogisticRegression(solver="newton-cg"))
-counting, counted = searched(counting, train.text.to_numpy(), (10, 100, 1000))
-print(f"counting: {hits(counted, labels).mean():.1%} right")
+logistic = LogisticRegression(solver="newton-cg")
+counting = make_pipeline(tfidf, logistic, memory=mkdtemp())  # counts each fold once
+counting, accuracy = searched(counting, train.text, (10, 100, 1000))
+print(f"counting: {accuracy} right")
 
 # %% [markdown]
-# Whole words, with `analyzer="word", ngram_range=(1, 1)`, reach only 49.9%, so try both. (`GridSearchCV` searches in
-# one line, but counts the parts again for each $C$.)
+# Whole words, with `analyzer="word", ngram_range=(1, 1)`, reach only 49.9%, so try both.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Last token or mean, and after which block?
@@ -174,8 +163,7 @@ features = dict(zip(poolings, pooled(pretrained, train.text.tolist()), strict=Tr
 probes, accuracy = {}, {}
 for name, x in features.items():
     probe = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    probes[name], p = searched(probe, x, (0.001, 0.01, 0.1))
-    accuracy[name] = f"{hits(p, labels).mean():.1%}"
+    probes[name], accuracy[name] = searched(probe, x, (0.001, 0.01, 0.1))
 pd.DataFrame({"right": accuracy})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
@@ -196,7 +184,13 @@ pd.DataFrame({"right": accuracy})
 # The two may be wrong about different texts, so a third, the *average*, takes the mean of their probabilities.
 # **Predict first.** With how many labels is the probe ahead of counting? Is the average better than both?
 
+
 # %%
+def hits(probabilities, labels):  # True where the most probable class is the right one
+    return classes[probabilities.argmax(1)] == np.array(labels)
+
+
+classes = counting.classes_
 probe, x = probes["mean, 2 blocks"], features["mean, 2 blocks"]
 methods = (counting[-1], counting[:-1].transform(train.text)), (probe, x)
 scores = []
@@ -318,13 +312,15 @@ model = fine_tuned(as_model(probe), train, *share.drop(0).idxmax())  # best of t
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Combine, and decide only what is sure
 #
-# A classifier is too sure of texts it has learned from, so we judge *combined* on the folds: the search kept the
-# probabilities of counting there, and the record has those of the fine-tuned model.
+# A classifier is too sure of texts it has learned from, so we judge *combined* on the folds: `cross_val_predict`
+# predicts each by counting trained on the other four, and the record has the same for the fine-tuned model.
 #
 # One accuracy hides the weak classes. A *confusion matrix* counts for each true class (row) which classes *combined*
 # names (columns). **Which classes would you not leave to it?**
 
 # %%
+kind = {"cv": folds, "method": "predict_proba"}
+counted = cross_val_predict(counting, train.text, labels, **kind)
 of_model = pd.read_csv(tl.DATA / "sweeps/tiny/classify/out_of_fold.csv", index_col=0)
 combined = (counted + of_model.loc[train.index].to_numpy() / 100) / 2  # was in percent
 named = classes[combined.argmax(1)]
