@@ -48,7 +48,7 @@
 # | [17 · The leaderboard](17_leaderboard.ipynb) | Which rows of a published leaderboard can be told apart, and what would it cost to know more? | 32 |
 # | **Part 6: Beyond** | | |
 # | [18 · Scaling out](18_scaling_out.ipynb) | How can several cards train one model, and what does it cost them to agree? | 36 |
-# | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 36 |
+# | [19 · Ship it](19_ship_it.ipynb) | How does a tuned model become a service that others can rely on? | 33 |
 # | [20 · Your own project](20_your_own_project.ipynb) | How do you get from your own text and your own question to an answer that others can check? | 38 |
 # | **Appendix** | | |
 # | [A1 · Unfreezing schedules](A1_unfreezing_schedules.ipynb) | Must every layer learn from the first step, and at the same rate? | 21 |

@@ -12,7 +12,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
 # [lesson 12](12_a_real_task.ipynb) for intervals.
 #
-# About 36 minutes.
+# About 33 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import atexit
@@ -20,18 +20,18 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import pytest
 import torch
 from huggingface_hub import ModelCard, ModelCardData
 from scipy.stats import binom, binomtest, chi2_contingency
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 import course
@@ -49,13 +49,13 @@ _ = shutil.copytree(files, work, dirs_exist_ok=True)
 #
 # ![Base model and adapter become a folder; server, tests and your program with its log use it](images/ship.svg)
 #
-# `transformers serve` comes with transformers (`pip install "transformers[serving]"`). It speaks the protocol of
-# OpenAI's API, as llama.cpp, Ollama and vLLM do, so one client can talk to all. It needs some seconds, so we start it
-# now. A request names a folder in `desk-service`, and the server loads that model.
+# `transformers serve` (`pip install "transformers[serving]"`) speaks the protocol of OpenAI's API, as llama.cpp, Ollama
+# and vLLM do, so one client can talk to all. It needs some seconds, so we start it now. A request names a folder in
+# `desk-service`, and the server loads that model.
 #
-# 127.0.0.1 is the *loopback* address, which only programs on this machine can reach. Leave it so, because the server
-# asks for no password, and whoever reaches it can unload the model. Let others in through a proxy with a login, and
-# only to `/v1/chat/completions` and `/health`.
+# Only programs on this machine can reach 127.0.0.1. Leave it so, because the server asks for no password, and whoever
+# reaches it can unload the model. Let others in through a proxy with a login, and only to `/v1/chat/completions` and
+# `/health`.
 
 # %%
 port = free_port()  # at work a fixed one, such as 8000
@@ -70,11 +70,13 @@ _ = atexit.register(server.kill)  # if you stop before the end
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The model that we ship
 #
-# The job is that of lesson 1: a question comes in, and the model names one of three desks. `desk_adapter` repeats that
-# lesson's training of a LoRA adapter, with 120 questions in 60 steps. In lesson 1 a function added `This is a question
-# about` to each question. Our callers do not have this function, so the words go into the [chat
-# template](glossary.md#chat-template), which is saved with the tokenizer. The *response template* tells the server
-# where the answer begins and ends.
+# The job is that of lesson 1: a question comes in, and the model names one of three desks. (String counting had more
+# right answers there, so at work we would ship that.) `desk_adapter` repeats that lesson's training of a LoRA adapter,
+# with 120 questions in 60 steps.
+#
+# In lesson 1 a function added `This is a question about` to each question. Our callers do not have this function, so
+# the words go into the [chat template](glossary.md#chat-template), which is saved with the tokenizer. The *response
+# template* tells the server where the answer begins and ends.
 
 # %%
 tokenizer = AutoTokenizer.from_pretrained(tl.BUNDLED, padding_side="left")
@@ -114,8 +116,8 @@ print(f"{sum(equal)} of {len(equal)} tensors are equal after loading")
 # ## Validate every answer
 #
 # A model can write anything, but its caller needs one of three names. So `desk_of` turns any other answer into
-# `unknown`, and the caller can give the question to a person. It stands in `asking.py`, which is printed first. For
-# now, read `desk_of` and `ask`. Then we ask the model in memory, to know which answers to expect of the server.
+# `unknown`, and the caller can give the question to a person. Of `asking.py`, printed first, read only `desk_of` and
+# `ask` for now. Then we ask the model in memory, to know which answers to expect of the server.
 
 # %%
 print((work / "asking.py").read_text("utf-8"))
@@ -159,8 +161,8 @@ print(ask(client, "desk", mine), "|", mine)
 #
 # Suppose that the accuracy is exactly our 92%. If we draw $n$ questions again and again, the number of right answers
 # follows a *binomial distribution*. We choose the largest $k$ for which an unchanged model fails in less than 2.5% of
-# the draws: `binom.ppf(0.025, n, 0.92)`, which is 64 for our 75 questions. In the chart, `64 of 75` stands for $k$ and
-# $n$. **How low must a new model's accuracy be before this test fails four times out of five? And with 20 questions?**
+# the draws: `binom.ppf(0.025, n, 0.92)`, which is 64 for our 75 (in the chart, `64 of 75`). **How low must a new
+# model's accuracy be before this test fails four times out of five? And with 20 questions?**
 
 # %%
 true = np.linspace(0.5, right / 75, 500)  # accuracies that a worse model might have
@@ -180,10 +182,10 @@ plt.show()
 # With 75 questions it must be at 81%, a drop of 11 points, and with 20 at 69%, a drop of 23. The chance of noticing a
 # real drop is the test's [power](glossary.md#power). To see half the drop, you need about four times the questions.
 #
-# So a third test gets more from the same 75: it compares the new model with the old one in pairs, by [McNemar's
-# test](glossary.md#mcnemars-test) of [lesson 13](13_classification.ipynb). It looks only at the questions that just one
-# of the two gets right. A fair coin loses five and wins none in $0.5^5 = 3\%$ of cases. That is below 5%, so the test
-# stops a new model at five lost and none won, or at seven lost and one won.
+# So a third test gets more from the same 75: it compares old and new model in pairs. [McNemar's
+# test](glossary.md#mcnemars-test) of [lesson 13](13_classification.ipynb) looks only at the questions that just one of
+# them gets right. A fair coin loses five and wins none in $0.5^5 = 3\%$ of cases. That is below 5%, so the test stops a
+# new model at five lost and none won, or at seven lost and one won.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The tests, and two more releases
@@ -203,17 +205,9 @@ plt.show()
 # pytest test_desk.py -k every_start  # each time that the service starts
 # ```
 #
-# A new model, say `desk-new`, is first tested on a second port:
-#
-# ```text
-# HF_HUB_OFFLINE=1 transformers serve desk-new --host 127.0.0.1 --port 8001 &
-# DESK_URL=http://127.0.0.1:8001/v1 DESK_MODEL=desk-new pytest test_desk.py -k new_model
-# kill $!
-# ```
-#
-# If it passes, copy `release.json` into the folder `desk`, so that you can go back. Restart the server on port 8000
-# with `desk-new`, and let your program ask for `desk-new`: any other name is now an error. Then `export
-# DESK_MODEL=desk-new` and `python asking.py` record its answers.
+# A new model, say `desk-new`, is served on a second port and tested by `-k new_model`. If it passes, copy
+# `release.json` into the folder `desk`, so that you can go back. Restart the server on port 8000 with `desk-new`, the
+# name that your program must now ask for. Then `export DESK_MODEL=desk-new` and `python asking.py` record its answers.
 
 # %%
 known = held_out.assign(answer=named)[["question", "desk", "answer"]]
@@ -226,13 +220,13 @@ print((work / "test_desk.py").read_text("utf-8"))
 
 
 # %%
-def tested(name, *options):
+def tested(name):
     """What pytest says at the end, without the seconds."""
-    command = [sys.executable, "-m", "pytest", "-q", "--color=no", *options]
-    env = os.environ | {"DESK_URL": url, "DESK_MODEL": name}
-    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed, and some load slowly
-    run = subprocess.run(command, cwd=work, env=env, capture_output=True, text=True)
-    return run.stdout.splitlines()[-1].partition(" in ")[0]
+    os.environ |= {"DESK_URL": url, "DESK_MODEL": name}
+    os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # none is needed
+    with redirect_stdout(StringIO()) as said:
+        pytest.main(["-q", "--tb=no", "--color=no", str(work)])
+    return said.getvalue().splitlines()[-1].partition(" in ")[0]
 
 
 shutil.copytree(work / "desk", work / "desk-2", dirs_exist_ok=True)
@@ -245,36 +239,26 @@ broken = [ask(client, "desk-2", question) for question in held_out.question[::15
 print("texts of desk-2:", broken)
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It costs them all: the texts of `desk-2` are empty, and every test stops it. In training, the answer began with a
-# token that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which
-# the model never saw there, and it ends its text at once. No error is raised: without a test, your callers notice it
-# first, by `unknown` everywhere.
+# It costs them all: the texts of `desk-2` are empty, and every test fails. In training, the answer began with a token
+# that contains a space, such as ` Python`. Now the space at the end of the prompt is a token of its own, which the
+# model never saw there, and it ends its text at once. No error is raised: without a test, your callers notice it first.
 #
-# The next release, `desk-new`, is to need less memory: each row of a matrix is rounded to seven values, for which 3
-# bits would be enough. **Do the tests let it pass, and would you?**
-
+# The next release is to need less memory: each row of a matrix is rounded to seven values, for which 3 bits would be
+# enough. We count in memory, as the answers are those of the server. **Would both tests for new models let it pass, and
+# would you?**
 
 # %%
-def in_pairs(old, new, desks):
-    """How often only the old, only the new one is right, and the two-sided p-value."""
-    lost = int(((old == desks) & (new != desks)).sum())
-    won = int(((new == desks) & (old != desks)).sum())
-    return lost, won, binomtest(won, max(1, lost + won)).pvalue  # 1 without any
-
-
 with torch.no_grad():
     for matrix in (p for p in loaded.parameters() if p.dim() == 2):
         step = matrix.abs().amax(1, keepdim=True) / 3  # one for each row
         matrix.copy_((matrix / step).round() * step)  # from -3 to 3 steps
-loaded.save_pretrained(work / "desk-new")
-tokenizer.save_pretrained(work / "desk-new")
-print("desk-new:", tested("desk-new", "-k", "new_model"))
-rounded = np.array(answers(loaded, known.question))
-lost, won, _ = in_pairs(known.answer, rounded, known.desk)
-print(f"{(rounded == known.desk).sum()} of 75 right, {lost} lost, {won} won")
+was, now = known.answer == known.desk, known.desk == answers(loaded, known.question)
+lost, won = int((was & ~now).sum()), int((now & ~was).sum())
+p = binomtest(lost, lost + won, alternative="greater").pvalue
+print(f"{now.sum()} of 75 right, {lost} lost, {won} won, p = {p:.2f}")
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# Both tests let it pass, but barely: 64 is the fewest allowed, and six lost to one won gives p = 0.06. If its true
+# Both would let it pass, but barely: 64 is the fewest allowed, and six lost to one won gives p = 0.06. If its true
 # accuracy is the 85% that we see, the second test fails in only 42% of the draws, but with 300 questions in 94%. So ask
 # 300 before you ship it.
 #
@@ -292,16 +276,18 @@ for question in known.question:
     desk_for(client, "desk", question.replace("`", ""), path)
 log = pd.read_json(path, lines=True)
 print(pd.crosstab(known.answer.rename("release"), log.desk.rename("web form")))
+still_right = int((log.desk == known.desk).sum())
+print(f"{still_right} of 75 right, and {right} at the release")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Twelve answers change, eight of them from Rust to `other`. In training, 69 of the 80 questions on Python and Rust had
-# a backtick, and none of the 40 others, so a Rust question without one looks like `other`. Python questions mostly keep
-# their desk, among them all 18 with the word Python.
+# Twelve answers change, eight of them from Rust to `other`, and ten fewer are right. In training, 69 of the 80
+# questions on Python and Rust had a backtick, and none of the 40 others, so a Rust question without one looks like
+# `other`. All 18 Python questions with the word Python keep their desk.
 #
 # A real week brings new questions, so only *shares* can be compared: how often each desk is named, or how many
 # questions have some feature, such as a backtick. A change of the questions is called [drift](glossary.md#drift). The
-# p-value of `chi2_contingency` says how often two weeks with the same true shares differ at least this much by chance.
-# We raise an alarm below 0.01. **Do the desks raise it, or the backticks? And with four times as many questions?**
+# p-value of `chi2_contingency` says how often two weeks with the same true shares differ at least this much. We raise
+# an alarm below 0.01. **Do the desks raise it, or the backticks? And with four times as many questions?**
 
 # %%
 weeks = {"release": known.assign(desk=known.answer), "web form": log}
@@ -314,49 +300,23 @@ for seen in (both.desk, both.question.str.contains("`").rename("backtick")):
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With 75 questions a week only the backticks raise it. With 300 the desks do, too. So watch the answers and a few
 # features of the questions, such as length or language, but each adds a false alarm in about 100 weeks. An alarm does
-# not say that the model is wrong, so label some questions by hand. Here we know the labels, and can compare the model
-# with lesson 1's string counting. **Which of the two loses more right answers?**
-
-# %%
-counter = TfidfVectorizer(analyzer="char", ngram_range=(1, 4), sublinear_tf=True)
-counting = make_pipeline(counter, LogisticRegression())
-counting.fit(training.question, training.desk)
-hits, paired = {}, {}
-for week, log in weeks.items():
-    counted = counting.predict(log.question)
-    given = {"model": log.desk, "counting": counted}
-    hits[week] = {name: (answer == known.desk).sum() for name, answer in given.items()}
-    paired[week] = lost, won, p = in_pairs(counted, log.desk, known.desk)
-    print(f"{week}: only counting {lost}, only the model {won}, p-value {p:.2g}")
-hits = pd.DataFrame(hits)
-print(f"\n{hits}")
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# The model loses ten right answers, and counting five. For two comparisons, lesson 13 asks for p below 0.05 / 2 =
-# 0.025. Both p-values are above it, so neither method is shown to be better. Then cost decides: **for these desks we
-# would ship counting**. A model is worth a server where it beats the best simple method, or has to write.
+# not say that the model is wrong, so label some questions by hand.
 #
 # ## Other servers
 #
 # For many users on a GPU there is [vLLM](https://docs.vllm.ai/en/latest/features/lora.html), where each request can
-# pick its adapter. llama.cpp serves without Python. It needs the model as one [GGUF](glossary.md#gguf) file, and
-# refuses unknown tokenizers such as our small model's. For a merged SmolLM2:
+# pick its adapter. llama.cpp serves without Python, but needs one [GGUF](glossary.md#gguf) file (by
+# `convert_hf_to_gguf.py` and `llama-quantize`), and refuses unknown tokenizers such as our small model's.
 #
-# ```text
-# python convert_hf_to_gguf.py merged --outtype f16 --outfile merged.gguf
-# llama-quantize merged.gguf small.gguf Q4_K_M  # weights of 4 bits or more
-# llama-server -m small.gguf --port 8001
-# ```
-#
-# We did so with SmolLM2 after 24 steps on lesson 12's reports. With 16 bits, its answers to 24 validation reports stay
-# the same. With `Q4_K_M`, eight of the 41 right fields are lost, and none is won. So run your tests after each
-# conversion.
+# We converted a SmolLM2 after 24 steps on lesson 12's reports. With 16 bits, its answers to 24 validation reports stay
+# the same. With 4 bits or more (`Q4_K_M`), eight of the 41 right fields are lost, and none is won. So run your tests
+# after each conversion.
 #
 # ## The model card
 #
-# A [model card](glossary.md#model-card) tells what the model is for, what it was trained and tested on, and where it
-# fails. It is the folder's `README.md`. To publish a model, add a `license` that agrees with those of base model and
-# data. Our questions are under CC BY 4.0, so the card names title, authors and license.
+# A [model card](glossary.md#model-card), the folder's `README.md`, tells what the model is for, what it was trained and
+# tested on, and where it fails. To publish a model, add a `license` that agrees with those of base model and data. Our
+# questions are under CC BY 4.0, so the card names title, authors and license.
 
 # %%
 text = f"""---
@@ -366,23 +326,21 @@ text = f"""---
 - **Not for:** other languages, more than 256 tokens, answers that nobody can correct.
 - **Method:** LoRA, 60 steps, merged, on 120 questions of "Transfer learning, hands on"
   by the workbook's authors, CC BY 4.0 (https://creativecommons.org/licenses/by/4.0).
-- **Tested:** on held-out questions {score}; counting strings {hits.release.counting}.
-- **Weak:** without backticks {hits["web form"].model} of 75;
-  counting strings {hits["web form"].counting}.
+- **Tested:** on held-out questions {score}.
+- **Weak:** without backticks {still_right} of 75.
 - **License:** none yet, so do not pass it on.
 """
 ModelCard(text).save(work / "desk" / "README.md")
 print(ModelCard.load(work / "desk" / "README.md").content)
 server.kill()
 server.wait()
-for name in ("desk-2", "desk-new"):  # nobody should be served these releases
-    shutil.rmtree(work / name)
+shutil.rmtree(work / "desk-2")  # nobody should be served this release
 _ = (work / "requirements.txt").write_text(
     f"transformers[serving]=={version('transformers')}\npytest=={version('pytest')}\n"
 )
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# To move all, copy `desk-service`, and run there `pip install -r requirements.txt`. Your program imports `connect` and
+# To move all, copy `desk-service` and run `pip install -r requirements.txt` there. Your program imports `connect` and
 # `desk_for` from `asking.py`.
 #
 # ## Key ideas
@@ -390,7 +348,8 @@ _ = (work / "requirements.txt").write_text(
 # - Ship one folder with merged weights, tokenizer, templates and card, and validate and log every answer.
 # - Test the served model, because a fault in the template leaves the weights intact. Twenty questions notice only a
 #   drop of over 20 points, and 75 one of 11.
-# - Run the best simple method on the same log, and ship the model only if it is better.
+# - A model is worth a server only where it beats the best simple method, or has to write. Watch its log: a new form
+#   cost ten right answers without an error.
 #
 # ## Further reading
 #
