@@ -8,7 +8,6 @@ assert size(HABIT.strip()) == 7 and tokenizer.decode(tokenizer(" " + HABIT).inpu
 for some in (pairs, new_pairs):
     gap = (some.chosen.map(size) - some.rejected.map(size)).to_numpy()
     assert (gap[::2] == -gap[1::2]).all() and (gap[::2] > 0).all()
-assert (right_by_length(unmatched), right_by_length(matched)) == ("64% ± 6%", "50% ± 7%")
 habit, p = read_off(reference)
 assert habit == 30 and 0.42 < p < 0.62
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
@@ -34,11 +33,11 @@ assert both.mean() < 0.5 * by.loc[("DPO", 1e-3), "chosen (new)"].mean()  # most 
 assert first["DPO", 3e-4].between(0.01, 0.02).all() and first["SFT", 0.0012].between(0.006, 0.014).all()
 assert by["test habit"].count() == 9 and by["test habit"].sum() == 0
 for one in (good["SFT"], good["DPO"]):  # they do answer
-    assert write(one, tables["test"].prompt[:20], 9)[0].isin(["", HABIT.strip()]).sum() <= 1
+    assert write(one, tables["test"].prompt[:10], 9)[0].isin(["", HABIT.strip()]).sum() <= 1
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
 # The picture: a new pair, seed 0.
-won, lost = changes(models["DPO", 3e-4], new_pairs[2:3])[0].flatten().tolist()
-assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before[0, :, 26] + torch.tensor([261.2, 87.9])).max() < 1
+won, lost = changes(models["DPO", 3e-4], new_pairs[2:3]).sum(2).flatten().tolist()
+assert abs(won) < 0.6 and abs(lost + 5.2) < 0.8 and abs(before[:, 26].sum(1) + torch.tensor([261.2, 87.9])).max() < 1
 # The higher rate of TRL: better by loss and margin of new pairs, worse for their chosen answers.
 low, high = (table.loc[rate] for rate in (3e-3, 1e-2))
 assert table.habit.max() <= 2 and high.eval_loss < low.eval_loss and table["eval_rewards/accuracies"].min() > 0.9
