@@ -280,7 +280,7 @@ course.claim("The last epoch is worse than the best one", judged["epoch 6"][1] >
 # stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.
 #
 # The defaults of `Trainer` are not ours: a rate of 5e-5, no warm-up, a straight line down to zero, and no weight decay.
-# So we set all four, and evaluate twice an epoch. **When will it stop?**
+# So we set all four, and evaluate twice an epoch (34 steps). **When will it stop?**
 
 # %%
 many = tl.pack(rust.train[:60], tokenizer, 64)
@@ -290,7 +290,7 @@ trainer = Trainer(
         mkdtemp(), num_train_epochs=3, per_device_train_batch_size=4, seed=0,
         learning_rate=best, warmup_steps=0.1,  # a share of all steps (transformers 5)
         lr_scheduler_type="cosine", weight_decay=0.01,
-        eval_strategy="steps", eval_steps=17, save_steps=17, logging_steps=17,  # 1/2 epoch
+        eval_strategy="steps", eval_steps=17, save_steps=17, logging_steps=17,
         save_total_limit=1, load_best_model_at_end=True, eval_on_start=True,
         use_cpu=True, report_to="none", disable_tqdm=True, logging_first_step=True,
     ),
