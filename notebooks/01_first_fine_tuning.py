@@ -351,10 +351,10 @@ for title, (tried, report) in tries.items():
 # There are 99 names for 98 tensors, as head and embedding share one. To prevent the fault, save the original `model`,
 # not what `torch.compile` returned.
 #
-# **If nobody checks, will the training show that something is wrong?** We train the broken model for one epoch.
+# **If nobody checks, will the training show that something is wrong?** We train the broken model on 80 examples.
 
 # %%
-broken, broken_losses = adapt(broken, training, epochs=1)
+broken, broken_losses = adapt(broken, training[:80], epochs=1)
 figure, axes = plt.subplots(figsize=(7, 3), layout="constrained")
 axes.plot(broken_losses, color="#D55E00")
 axes.plot(losses, color="#0072B2")

@@ -23,7 +23,7 @@ assert len(tokenizer) == model.config.vocab_size == 4096
 
 # What was trained, and in how many steps.
 trained = sum(weights.numel() for weights in adapted.parameters() if weights.requires_grad)
-assert len(losses) == 2 * len(broken_losses) == 60
+assert len(losses) == 3 * len(broken_losses) == 60
 assert 4 * trained < 1e6  # the bytes of the adapter's file
 assert losses[-1] < 1 < broken_losses[-1] and sum(broken_losses[-5:]) > 2 * sum(losses[25:30])
 assert min(losses[0], broken_losses[0]) > 8 and losses[5] < 1 and abs(broken_losses[5] - 7.4) < 0.2
