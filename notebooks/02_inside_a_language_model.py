@@ -246,7 +246,7 @@ after_first, again = words.index(" argument") + 1, words.index(" second") + 1
 
 @torch.no_grad()
 def copying_without(*heads):
-    """The right head's weight on ' is', and twice the probability that ' is' comes."""
+    """The right head's weight on ' is', and how probable ' is' is at both arguments."""
     cut = copy.deepcopy(model)
     for block, head in heads:
         output = cut.model.layers[block].self_attn.o_proj.weight
