@@ -141,10 +141,10 @@ def conversation(report, task, shown=()):
     return [{"role": "system", "content": task}, *shown, user]
 
 
-def write(model, conversations, limit=48):
+def write(model, conversations, limit=40, **more):
     options = {"add_generation_prompt": True, "padding": True, "return_dict": True}
     batch = tokenizer.apply_chat_template(conversations, return_tensors="pt", **options)
-    rows = model.generate(**batch, max_new_tokens=limit, do_sample=False)
+    rows = model.generate(**batch, max_new_tokens=limit, do_sample=False, **more)
     new_tokens = rows[:, batch["input_ids"].shape[1] :]
     return tokenizer.batch_decode(new_tokens, skip_special_tokens=True)
 
@@ -157,16 +157,19 @@ shown, report = [], test.prompt.iloc[0]
 for name in ("w01/t074", "w01/t161", "w01/t049"):
     shown.append({"role": "user", "content": train.prompt[name]})
     shown.append({"role": "assistant", "content": train.completion[name]})
-asked = [conversation(report, TASK), conversation(report, TASK, shown)]
 if path:
     print(f"report: {report}\n\nlast example: {shown[-1]['content']}\n")
-    print("asked: {}\n\nshown: {}".format(*(write(model, [a], 40)[0] for a in asked)))
+    print("asked:", *write(model, [conversation(report, TASK)], 16))
+    asked = [conversation(report, TASK, shown)]
+    print("shown:", *write(model, asked, prompt_lookup_num_tokens=10))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # With the instruction alone the model chats about the report. With three training reports as examples it answers in
 # their form, but with their values: crate and kind are those of the last example, version and system those of another.
-# The answers to all 96 test reports were recorded, with the instruction alone (`untouched`) and with examples. This is
-# how many are right, in percent:
+# (`prompt_lookup_num_tokens` tries tokens of the prompt: the same answer, sooner.)
+#
+# The answers to all 96 test reports were recorded, with the instruction alone (`untouched`) and with examples. How many
+# are right, in percent:
 
 # %%
 recorded = pd.read_csv(folder / "runs/answers.csv", keep_default_na=False)
@@ -187,20 +190,20 @@ prompted = recorded[recorded.steps == 0].groupby("method", sort=False)[MARKS].me
 # message, the report, and the answer. TRL's `SFTTrainer` does what you wrote by hand in [lesson
 # 11](11_your_data.ipynb): it applies the chat template, builds the labels, and pads.
 #
-# Your run is short: the 24 shortest reports, one a step, with [adapters](glossary.md#adapter) in the upper 15 of the 30
+# Your run is short: the 18 shortest reports, one a step, with [adapters](glossary.md#adapter) in the upper 15 of the 30
 # blocks only, below which backpropagation stops ([lesson 7](07_freezing.ipynb)).
 
 # %%
 TUNED = "Bug report to JSON."
-reports = train.loc[train.prompt.str.len().sort_values().index[:24]]  # or all: train
+reports = train.loc[train.prompt.str.len().sort_values().index[:18]]  # or all: train
 prompts = [conversation(text, TUNED) for text in reports.prompt]
 completions = [[{"role": "assistant", "content": text}] for text in reports.completion]
 rows = datasets.Dataset.from_dict({"prompt": prompts, "completion": completions})
 # On a GPU leave out use_cpu, bf16 and gradient_checkpointing. The long run took batches
 # of 8, 288 steps, rate 1e-3, 29 steps of warmup, r=16, lora_alpha=32, all-linear.
 arguments = SFTConfig("../results/my-adapter", per_device_train_batch_size=1,
-    max_steps=24, learning_rate=3e-3, lr_scheduler_type="cosine", warmup_steps=2,
-    logging_steps=4, save_strategy="no", report_to="none", disable_tqdm=True,
+    max_steps=18, learning_rate=4e-3, lr_scheduler_type="cosine", warmup_steps=2,
+    logging_steps=3, save_strategy="no", report_to="none", disable_tqdm=True,
     use_cpu=True, bf16=False, gradient_checkpointing=False)  # fmt: skip
 lora = LoraConfig(r=8, lora_alpha=16, target_modules=r".*layers\.(1[5-9]|2\d)\..*_proj")
 if path:
@@ -213,12 +216,12 @@ if path:
     print("loss, nats:", *pd.DataFrame(trainer.state.log_history).loss[:6].round(2))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Only the answer, its end token and a line break are learned, and the loss (the mean of four steps) falls to about a
-# sixth. Now your model answers six validation reports. **Will it get more right than the rule, and what has it
+# Only the answer, its end token and a line break are learned, and the loss (the mean of three steps) falls to a fifth.
+# Now your model answers the six shortest validation reports. **Will it get more right than the rule, and what has it
 # learned?**
 
 # %% tags=["nbval-ignore-output", "live"]
-some = validation[3::12]
+some = validation.loc[validation.prompt.str.len().sort_values().index[:6]]
 asked = [conversation(report, TUNED) for report in some.prompt]
 right = {"rule": scores(map(rule, some.prompt), some).sum()}
 if path:
@@ -228,16 +231,18 @@ if path:
 pd.DataFrame(right).T
 
 # %% [markdown] slideshow={"slide_type": "slide"}
-# It does not: in the stored run the rule has four reports right, and your adapter none. But all six answers have the
-# right form, and two crates, three versions and two systems are right, where three examples in the prompt got only 3 to
-# 6% of each (in the test). The kind is not learned: each answer above says `wrong result`.
+# It does not: in the stored run the rule has three reports right, and your adapter one. But all six answers have the
+# right form, and three crates, three versions and two systems are right, where three examples in the prompt got 3 to 6%
+# of each (in the test). The kind is not learned: one may be luck.
+#
+# Your adapter takes 5 MB, and `AutoPeftModelForCausalLM.from_pretrained("../results/my-adapter")` loads it later.
 #
 # ## A longer run, in your hands
 #
 # The course brings the adapter of a long run: `data/build/record_tickets.py` trained it on all 285 reports, read eight
 # times. Half of the readings had another crate, version and system in report and answer (*data augmentation*). peft
-# keeps several adapters on one base model, so load this one beside yours. Its 74 validation answers were recorded.
-# If the rule finds a crate, it is nearly always the right one, so it replaces the model's. **Does this adapter then beat
+# keeps several adapters on one base model, so load this one beside yours. Its 74 validation answers were recorded. If
+# the rule finds a crate, it is nearly always the right one, so it replaces the model's. **Does this adapter then beat
 # the rule?**
 
 
@@ -294,13 +299,14 @@ print("", *read.prompt[read.answer.str.contains('"slow"') & ~right.kind], sep="\
 # of the six with an amount `slow`, and none of the 57 without. So label more reports that name an amount and complain
 # of something else.
 #
-# The model's own crates are wrong most often. The rule has 19 of these 20 right, so its crates replace them. It also
-# has 7 of the 9 wrong versions and systems right: the two err on different reports.
+# The model's own crates are wrong most often. The rule has 19 of these 20 right. It also has 7 of the 9 wrong versions
+# and systems right: the two err on different reports.
 #
 # ## Put them together
 #
 # So let the rule be a second reader: a person opens only the reports on which model and rule differ, and sets the
-# marked fields right. **How many of the unopened reports are wrong?**
+# marked fields right. Try it on three new reports, chosen to end differently. The list lacks the first crate. **Which
+# fields will be marked?**
 
 
 # %%
@@ -312,6 +318,26 @@ def second_reader(texts, reports):
     return forms, pd.DataFrame(marks, reports.index, FIELDS)
 
 
+# %%
+news = """ggez 0.9.3 on KDE neon 6: it takes eleven seconds until the window is drawn.
+Could rusqlite 0.31.0 keep prepared statements? Making them anew takes us 40 s.
+Since we went from notify 6.1.0 to 6.1.1 it panics on Fedora 41.""".splitlines()
+asked = [conversation(new, TUNED) for new in news]
+texts = write(trainer.model, asked) if path else ["{}"] * 3  # the rule alone
+forms, marks = second_reader(texts, pd.Series(news))
+for n, new in enumerate(news):
+    form = pd.DataFrame({"model": forms[n], "rule": rule(new)}, FIELDS).fillna("")
+    form["look"] = ["<-" * mark for mark in marks.loc[n]]
+    print(new, form, "", sep="\n")
+
+# %% [markdown] slideshow={"slide_type": "subslide"}
+# In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
+# them. In the second the rule takes `could` for a wish, but by our labelling rules a measured cost is `slow`. In the
+# third both took the old version, so nothing is marked: it stays wrong.
+#
+# Now the 96 test reports, as answered by three seeds. **How many of the unopened reports are wrong?**
+
+# %%
 given = final[final.way == "lora 288"]  # answers of three seeds
 forms, marks = second_reader(given.answer, given.prompt)
 right = scores(forms, given)[FIELDS]
@@ -320,8 +346,8 @@ opened, correct = marks.any(axis=1), corrected.all(axis=1)
 pd.crosstab(opened.rename("opened"), correct.rename("right"), normalize=True).round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# A fifth: 32% of the reports stay unopened, and 7% of all are unopened and wrong. A field on which both err alike is
-# not marked, so opened reports can stay wrong.
+# A fifth: 32% of the reports stay unopened, and 7% of all are unopened and wrong, like the third above. A field on
+# which both err alike is not marked, so opened reports can stay wrong.
 #
 # In the chart, `+ look` means that the person sets the marked fields right. For comparison, the person types the kind
 # of every report (`+ kind`), and for the rule also the system, the two fields that help it most. **How many fields by
@@ -342,17 +368,14 @@ for way, x in zip(ways, by_hand, strict=True):
     axes.plot(x, y, "o", color=color)
     axes.text(x, y, f"  {way}: {y:.0f}%  ", va="center", ha=side, color=color)
 axes.set(xlabel="fields by hand", ylabel="right (%)", xlim=(-0.7, 3.3), xticks=range(3),
-    title="One field by hand: 80% right if it is one "
-    "on which model and rule differ")  # fmt: skip
+    title="One field by hand: 80% right if model and rule differ on it")  # fmt: skip
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# About one a report: with one field by hand, model and rule have 80% right, and the rule alone needs two for 75%. If it
-# is always the same field, at most 65% end right, because the differences show *which* field may be wrong. In 61% of
-# these the model was right.
+# About one a report: with one field by hand, model and rule have 80% right, and the rule alone needs two for 75%.
 #
-# If you build `LISTED` without the test's crates, the rule has no report right. The model has 38%, and 69% with 1.9
-# fields by hand. With crate and version by hand, the rule has 45%.
+# If it is always the same field, at most 65% end right. The differences show *which* field may be wrong. In 61% of
+# these the model was right.
 #
 # Would other reports give the same order? As in [lesson 4](04_full_fine_tuning.ipynb) we draw 96 reports with
 # replacement, 4,000 times. Three intervals have three chances to be wrong, so each gets a third of the 5%
@@ -371,6 +394,9 @@ course.claim("With a person, model and rule beat the rule", low > 0)
 # Without a person the lead over the rule may be chance, because the interval begins at zero, and below it if we draw
 # whole crates. With one field by hand each, the lead is larger than chance; with two, the rule is about level.
 #
+# If you build `LISTED` without the test's crates, the rule has no report right. The model has 38%, and 69% with 1.9
+# fields by hand. With crate and version by hand, the rule has 45%.
+#
 # ## Prompt, tune, or neither?
 #
 # Tuning took 74 minutes of one core and, which costs more, 359 labelled reports. This pays if many reports come and a
@@ -382,30 +408,6 @@ course.claim("With a person, model and rule beat the rule", low > 0)
 # - **Tune** if the task is narrow, comes often, has a few hundred labelled examples, and the prompt is not good enough,
 #   too slow, or must not leave the company.
 # - **Do neither** while two people label the same reports differently, because then the task is not defined.
-#
-# ## Use it
-#
-# Let the longer adapter and the rule read three new reports, chosen to end differently. The list lacks the first crate.
-# **Which fields will be marked?**
-
-# %%
-news = """ggez 0.9.3 on KDE neon 6: it takes eleven seconds until the window is drawn.
-Could rusqlite 0.31.0 keep prepared statements? Making them anew takes us 40 s.
-Since we went from notify 6.1.0 to 6.1.1 it panics on Fedora 41.""".splitlines()
-asked = [conversation(new, TUNED) for new in news]
-texts = write(trainer.model, asked) if path else ["{}"] * 3  # the rule alone
-forms, marks = second_reader(texts, pd.Series(news))
-for n, new in enumerate(news):
-    form = pd.DataFrame({"model": forms[n], "rule": rule(new)}, FIELDS).fillna("")
-    form["look"] = ["<-" * mark for mark in marks.loc[n]]
-    print(new, form, "", sep="\n")
-
-# %% [markdown] slideshow={"slide_type": "slide"}
-# In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
-# them. In the second the rule takes `could` for a wish, but by our labelling rules a measured cost is `slow`. In the
-# third both took the old version, so nothing is marked: it stays wrong unopened, like 7% in the test.
-#
-# Your adapter takes 5 MB, and `AutoPeftModelForCausalLM.from_pretrained("../results/my-adapter")` loads it later.
 #
 # ## Key ideas
 #
