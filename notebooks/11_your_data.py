@@ -357,7 +357,7 @@ stored
 # ## Train on it
 #
 # We train the tiny model twice: once with your collator, and once with the end token masked. To save time, each run
-# goes twice through the 23 shortest rows. The model needs embeddings for the two new tokens, which
+# reads the 23 shortest rows once, one a step. The model needs embeddings for the two new tokens, which
 # `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
 # **Will the loss tell you which run is the faulty one?**
 
@@ -368,9 +368,9 @@ def fine_tune(rows, collator):
     model = AutoModelForCausalLM.from_pretrained(tl.BUNDLED, dtype=torch.float32)
     model.resize_token_embeddings(len(tokenizer))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
-    loader = DataLoader(rows, batch_size=2, shuffle=True, collate_fn=collator)
+    loader = DataLoader(rows, batch_size=1, shuffle=True, collate_fn=collator)
     losses = []
-    for batch in [*loader, *loader]:
+    for batch in loader:
         loss = model(**batch).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
