@@ -135,8 +135,8 @@ print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 # after the answer stays, or the model would never learn to stop.
 #
 # As the texts are padded on the left, each row ends with its answer. We count its tokens (` Rust` has two). In the
-# output each label stands beside its own token, because the model itself compares a label with the prediction one token
-# earlier.
+# output each label stands beside its own token. The model shifts them itself: it compares what it predicts after `
+# about` with ` R`.
 
 
 # %%
@@ -173,7 +173,7 @@ for token, label in zip(batch["input_ids"][1], batch["labels"][1], strict=True):
 #
 # The [learning rate](glossary.md#learning-rate) `rate` says how far a step moves the parameters. The schedule lets it
 # shrink, so that the last steps do not undo each other's work. Of five rates, 5e-3 got the most right of 30 training
-# questions that we kept aside. Choosing by the held-out questions would flatter the model.
+# questions that we kept aside. For another model search anew, but never by the held-out questions.
 
 
 # %%

@@ -106,10 +106,10 @@ guess = train(new_model(), batches_of(short, seed=0)[:3], rate=1e-4)
 print(f"loss of the first batch {guess[0]:.1f}, of the last {guess[-1]:.1f}")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# The loop runs, but these two losses cannot be compared, because every batch is different text. To compare models,
-# score them on the same passages. Each passage is read alone, after one end-of-text token, and to save time only its
-# first 128 tokens count. Each row of the result holds a passage's summed loss, its tokens, and at how many of them the
-# model's likeliest token was right.
+# The loop runs. That the loss rose says nothing, because every batch is different text. To compare models, score them
+# on the same passages. Each passage is read alone, after one end-of-text token, and to save time only its first 128
+# tokens count. Each row of the result holds a passage's summed loss, its tokens, and at how many of them the model's
+# likeliest token was right.
 
 
 # %%
@@ -271,10 +271,10 @@ course.claim("The last epoch is worse than the best one", judged["epoch 6"][1] >
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## The way it is done at work: `Trainer`
 #
-# Now train on 60 passages with the rate 0.001, for at most three epochs. At work you leave this to `Trainer`, a loop
-# like yours with evaluation and checkpoints. A *checkpoint* is a folder on disk with the state of a run. It also holds
-# AdamW's two averages, so it is three times as large as the model, and `save_total_limit=1` keeps only the best and the
-# newest.
+# Now train on 60 passages with the rate 0.001, for at most three epochs. At work you leave this to `Trainer`: it is a
+# loop like yours, with clipping, evaluation and checkpoints. A *checkpoint* is a folder on disk with the state of a
+# run. It also holds AdamW's two averages, so it is three times as large as the model, and `save_total_limit=1` keeps
+# only the best and the newest.
 #
 # `EarlyStoppingCallback(1)` ends training after one evaluation without a new best loss, which is called [early
 # stopping](glossary.md#early-stopping). Then `load_best_model_at_end` loads the best checkpoint.

@@ -16,7 +16,7 @@
 #
 # **You need** [lesson 4](04_full_fine_tuning.ipynb) for the training loop, and the product of two matrices.
 #
-# About 39 minutes.
+# About 38 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import math
@@ -174,9 +174,8 @@ def nats(model, rows):
 
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# peft is the library that most people use for LoRA. Its `all-linear` means every linear layer except the head. We give
-# it the same $A$ and $B$, and train it on the first four of your model's 16 batches. **Will the two losses agree in
-# every step?**
+# In the library peft, `all-linear` means every linear layer except the head. We give it the same $A$ and $B$, and train
+# it on the first four of your model's 16 batches. **Will the two losses agree in every step?**
 
 # %%
 config = LoraConfig(
@@ -230,8 +229,7 @@ pd.concat(scores, axis=1).loc[["zero-shot", "full", "lora"]].round().astype(int)
 # Full fine-tuning forgets more, but it has also learned more. What if both learn the same? In the search on SmolLM2
 # (one seed, validation text), full fine-tuning at a third of its best rate reaches 40 on Rust, as LoRA does at its
 # best. On Python (near 22 before) full fine-tuning then has 21 and LoRA 24: here LoRA forgot more. One seed cannot
-# settle which method forgets less, but it shows how to ask: compare forgetting at the same Rust perplexity, with
-# several seeds.
+# settle which method forgets less, but it shows how to ask: at the same Rust perplexity, with several seeds.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Is the change really low-rank?
@@ -403,23 +401,22 @@ for model in (new_model(), merged):
 # %%
 reports = pd.read_json(tl.DATA / "tickets/test.jsonl", lines=True).set_index("id")
 answers = pd.read_csv(tl.DATA / "tickets/runs/answers.csv", index_col="id")
-answers = answers[answers.split == "test"]
-untouched = answers[answers.run.str.startswith("untouched")]
-tuned = answers[answers.run.str.startswith("lora-285-288-0.001-0-renamed-val")]
+runs = {"before": "untouched", "with LoRA": "lora-285-288-0.001-0-renamed-test"}
 print("report:", reports.prompt["w20/x001"])
-for name, run in {"before": untouched, "with LoRA": tuned}.items():
-    print(f"\n{name}, {run.exact.sum()} of {len(run)} right:")
-    print(run.answer["w20/x001"][:104])
+for name, run in runs.items():
+    of_run = answers[answers.run.str.startswith(run)]
+    print(f"\n{name}, {of_run.exact.sum()} of {len(of_run)} right:")
+    print(of_run.answer["w20/x001"][:104])
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It answers with the four facts, and all are right. So are they in nearly half of the reports, and in none before.
+# It answers with the four facts, all right, as in nearly half of the reports and in none before.
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## What LoRA saves and what it does not
 #
 # Each *trained* parameter needs a gradient and AdamW's two averages, together 12 bytes in [fp32](glossary.md#fp32). For
 # full fine-tuning of Llama 2 7B that makes 81 GB beside the weights, and for an adapter of rank 8, with 20 million
-# parameters, 0.24 GB. The frozen weights and the activations are still in memory.
+# parameters, 0.24 GB. The frozen weights and the activations stay.
 #
 # Time falls less, and on a model as small as ours not at all. A step skips only the gradients of the frozen matrices,
 # at most a third of the arithmetic ([lesson 8](08_peft_family.ipynb)), and the adapters' products are extra.

@@ -218,9 +218,9 @@ table.join(record[["perplexity", "general"]]).round(1)
 #   arithmetic.
 # - **To save half, train only the top.** `last_blocks` needs 53% of the arithmetic and 46% of the memory, and ends 15%
 #   above `full`. `blocks+norms` costs more than `upper_half`, and its perplexity is 2 to 3% higher, with every seed.
-# - **To forget less, lower the learning rate.** General text ends at 53 with `upper_half` and at 64 with `full`, as if
-#   freezing protected it. But at half its rate `full` learns as much Rust as `upper_half` (57.0 against 57.6), and
-#   general text ends at 46.
+# - **To forget less, lower the learning rate.** General text ends at 53 with `upper_half` and at 64 with `full`, but at
+#   70 with `freeze_lower`, so freezing alone does not protect it. At half its rate `full` learns as much Rust as
+#   `upper_half` (57.0 against 57.6), and general text ends at 46.
 #
 # Time follows arithmetic to within about ten points. Memory falls because a frozen part at the bottom keeps no
 # activations, and nothing frozen has gradients or AdamW's averages. The perplexities come from one small model and one
@@ -278,8 +278,8 @@ columns = prices[["upper_half", "from the store", "last_blocks"]]
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # From the store, a step of `upper_half` takes 53% of the arithmetic of `full` instead of 67%. Its time falls by less,
-# and varies between runs. Without a store, `last_blocks` takes 53% of the arithmetic, too. So beyond one epoch, a store
-# gives you four trained blocks for the arithmetic of two.
+# and varies between runs. Without a store, `last_blocks` takes 53% of the arithmetic, too. So after the first epoch, a
+# store gives you four trained blocks for the arithmetic of two.
 #
 # The store takes room: 3.6 GB in fp32 for a million tokens with Qwen2-0.5B. And it is right only if the frozen part
 # gets the same text in every epoch and has no dropout.

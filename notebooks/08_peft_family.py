@@ -42,7 +42,7 @@ validation = tl.pack(rust.validation, tokenizer, 128)[:8]
 
 
 def new_model():
-    options = {"dtype": torch.float32, "attn_implementation": "eager"}  # see lesson 7
+    options = {"dtype": torch.float32, "attn_implementation": "eager"}  # to count FLOPs
     return AutoModelForCausalLM.from_pretrained(tl.BUNDLED, **options)
 
 
@@ -71,8 +71,8 @@ pictures.family_picture()
 # separately. VeRA trains two vectors, $d$ ($r$) and $e$ (out), beside random $A$ and $B$.
 #
 # IA3 multiplies element by element ($\odot$) the outputs of `q_proj` (Llama: `k_proj`) and `v_proj` and the inputs of
-# `down_proj`. OFT rotates small groups of inputs, here of 16. LN tuning trains the scales $\gamma$ of all norms (peft,
-# for a Qwen2: one a block).
+# `down_proj`. OFT rotates small groups of inputs, here of 16. LN tuning trains the scales $\gamma$ of all norms (peft's
+# default for a Qwen2: one a block).
 #
 # Four variants change one detail of LoRA:
 #
@@ -310,8 +310,8 @@ best = min(table.high.min() for table in tables.values())
 course.claim("No method is measurably better than LoRA", best >= 0)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# DoRA's corrected interval includes 0, so its gain may be chance. Worse on both models are IA3, LN tuning, prefix and
-# prompt tuning.
+# With three seeds and 13 questions DoRA's interval includes 0, so its gain may be chance. Worse on both models are IA3,
+# LN tuning, prefix and prompt tuning.
 #
 # On the bundled model, the fewer parameters a method trains, the worse it is: from LoRA-FA (114,688; with plain AdamW)
 # over OFT, VeRA (rank 64), IA3 and LN tuning to BitFit and prompt tuning (3,072). Only prefix tuning does not fit in.

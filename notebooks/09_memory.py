@@ -3,10 +3,10 @@
 #
 # *Which bytes does a training step need, and at which moment?*
 #
-# The [published experiment](16_autopsy.ipynb) that this course examines ran out of memory on a card of 8 GB. Its report
-# explains that by a table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2", together "8-10 GB".
-# But such a table adds up tensors that need not exist at the same time: when the gradients are complete, the
-# activations are gone. What counts is the *peak*, the moment that needs most.
+# The [published experiment](16_autopsy.ipynb) of this course trained Qwen2-0.5B, and ran out of memory on a card of 8
+# GB. Its report explains that by a table: weights 1.97 GB, gradients 1.97, optimizer 3.94, activations "0.5-2",
+# together "8-10 GB". But such a table adds up tensors that need not exist at the same time: when the gradients are
+# complete, the activations are gone. What counts is the *peak*, the moment that needs most.
 #
 # **You will be able to**
 #
@@ -294,8 +294,8 @@ recipes.T.round().astype(int)
 # **The master copy** mends this: it adds up small steps until they change the bf16 weight. It takes 18 bytes a
 # parameter, the 16 of fp32 and 2 for the bf16 weight.
 #
-# **Autocast** saves only activations, and adds bf16 copies of the weights, 2 bytes a parameter. Here this still saves
-# 30 of 120 MiB, but below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
+# **Autocast** saves only activations, and keeps bf16 copies of the weights beside them, 2 bytes a parameter. Here this
+# still saves 30 of 120 MiB, but below about 1,000 tokens, Qwen2-0.5B keeps *more* than in fp32.
 #
 # `bf16=True` in a `Trainer` switches autocast on, but leaves the weights as they are. Most checkpoints are stored in
 # bf16, and version 5 of transformers loads them as they are stored. So with most models `bf16=True` trains *pure* bf16.

@@ -357,8 +357,8 @@ stored
 # ## Train on it
 #
 # We train the tiny model twice: once with your collator, and once with the end token masked. To save time, each run
-# reads the 23 shortest rows once, one a step. The model needs embeddings for the two new tokens, which
-# `resize_token_embeddings` adds. A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
+# reads the 23 shortest rows once, one a step. `resize_token_embeddings` adds embeddings for the two new tokens (LoRA
+# would leave them untrained). A `DataLoader` takes your collator as `collate_fn`, and `Trainer` as `data_collator`.
 # **Will the loss tell you which run is the faulty one?**
 
 
@@ -388,9 +388,9 @@ means = np.mean(losses[-5:]), np.mean(masked_losses[-5:])
 print("last five losses: {:.2f}, {:.2f}".format(*means))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# It will not: both runs end at about the same loss. Now both models answer eight reports of the test. In generation the
-# padding belongs on the left, because the model continues each row at its right end. **How many of the answers will
-# stop?**
+# It will not: both runs end at about the same loss. Now both models answer eight reports of the test. Generation pads
+# on the left, because the model continues each row at its right end, and must be told the new end token. **How many of
+# the answers will stop?**
 
 # %% tags=["nbval-ignore-output"]
 asked = clean.iloc[test_at[:8]]
@@ -411,9 +411,9 @@ for name, texts in answers.items():
 # likely at the cost of all other tokens, and the end token was never a label. The loss cannot show this fault, because
 # it does not count masked tokens.
 #
-# Most of the 32 fields are wrong, because the tiny model has learned only the form. [Lesson 12](12_a_real_task.ipynb)
-# takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and the columns of your rows decide what is
-# learned:
+# Most of the 32 fields are wrong, because in 23 steps the tiny model has learned only the form. [Lesson
+# 12](12_a_real_task.ipynb) takes a larger model. At work, TRL's `SFTTrainer` builds the labels, and the columns of your
+# rows decide what is learned:
 #
 # | a row holds | TRL learns | to set |
 # | --- | --- | --- |

@@ -12,7 +12,7 @@
 # **You need** [lesson 1](01_first_fine_tuning.ipynb), whose task we ship, [lesson 5](05_lora.ipynb) for merging, and
 # [lesson 12](12_a_real_task.ipynb) for intervals.
 #
-# About 33 minutes.
+# About 32 minutes.
 
 # %% slideshow={"slide_type": "subslide"}
 import atexit

@@ -276,7 +276,7 @@ def trained(strategy, rate, seed):
     torch.manual_seed(seed)
     model = new_model(strategy).train()
     weights = [weight for weight in model.parameters() if weight.requires_grad]
-    optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.0)
+    optimizer = torch.optim.AdamW(weights, lr=rate, weight_decay=0.0, fused=True)
     train, generator = documents["train"], np.random.default_rng(seed)
     for _ in range(plan["epochs"]):
         for number in generator.permutation(len(train)):

@@ -27,7 +27,7 @@ search = pd.read_csv(tl.DATA / "sweeps/smollm2-135m-instruct/rates.csv", index_c
 assert search.loc[[("full", 1e-4), ("lora", 0.00316)]].round().to_numpy().tolist() == [[40, 21], [40, 24]]
 adapter = 32 * 8 * (4 * (4096 + 4096) + 3 * (4096 + 11008))  # A and B of rank 8 in Llama 2 7B
 assert round(12 * 6.74) == 81 and round(2 * 6.74, 1) == 13.5 and [round(n * adapter / 1e6) for n in (4, 2)] == [80, 40]
-assert tuned.exact["w20/x001"] and [run.exact.sum() for run in (untouched, tuned)] == [0, 45] and len(tuned) == 96
+assert of_run.exact["w20/x001"] and of_run.exact.sum() == 45 and len(of_run) == 96
 assert round(adapter / 1e6) == 20 and round(12 * adapter / 1e9, 2) == 0.24
 weights = 32 * (4 * 4096**2 + 3 * 4096 * 11008)  # two of its three products
 assert 0.66 < (2 * weights + 3 * adapter) / (3 * weights) < 0.7

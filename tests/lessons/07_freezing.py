@@ -15,8 +15,8 @@ assert (100 * scores / scores["upper_half"] - 100).round()["last_blocks":].tolis
 runs = course.recorded("tiny/freezing/runs").query("seed >= 0 and strategy != 'freeze_embeddings'")
 seeds = runs.pivot(index="seed", columns="strategy", values="perplexity")
 assert (seeds.last_layers / seeds.upper_half).between(1.02, 1.03).all()
-general = record.general[["zero-shot", "full", "upper_half"]].round()
-assert round(record.perplexity["zero-shot"]) == 126 and general.tolist() == [36, 64, 53]
+general = record.general[["zero-shot", "full", "upper_half", "freeze_lower"]].round()
+assert round(record.perplexity["zero-shot"]) == 126 and general.tolist() == [36, 64, 53, 70]
 half = table.join(record).loc[["full, half rate", "upper_half"]].round(1)
 assert half.perplexity.tolist() == [57.0, 57.6] and half.general.round().tolist() == [46, 53]
 assert record.learning_rate["full, half rate"] == record.learning_rate["full"] / 2

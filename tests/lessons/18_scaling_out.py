@@ -25,7 +25,3 @@ assert parts == 3 * tokens == 3 * [156, 60] and 156 / 60 == 2.6 and float(off) >
 # after: check-ring
 assert whole.nbytes == 16_147_200 and sent == 24_220_800 == 2 * 3 / 4 * whole.nbytes
 assert all(torch.equal(each, sums[0]) for each in sums)
-# What the libraries load for other tasks takes four seconds of two processes.
-os.environ["PYTHONPATH"] += f"{os.pathsep}{Path.cwd() / 'quick'}"
-Path("quick").mkdir(exist_ok=True)
-Path("quick/sitecustomize.py").write_text("import gc, sys; gc.disable(); sys.modules.update(datasets=None, scipy=None)")

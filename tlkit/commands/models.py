@@ -14,7 +14,7 @@ from tlkit.jobs import Job
 from tlkit.memory import in_units, parse_size
 from tlkit.models.fetch import fetch as bring
 from tlkit.models.parts import longest_input
-from tlkit.models.presets import package_folder
+from tlkit.presets import package_folder
 from tlkit.settings import Plan, TrainingConfig, check_settings_alone, setup
 from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 

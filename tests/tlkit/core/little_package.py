@@ -8,7 +8,7 @@ import numpy as np
 from gguf import GGMLQuantizationType, GGUFWriter, TokenType, dequantize, quantize
 from tokenizers.pre_tokenizers import ByteLevel
 
-from tlkit.models.presets import Package, Preset
+from tlkit.presets import Package, Preset
 
 NAME, HUB_ID = "little", "works/tiny"
 WIDTH, WIDE, BLOCKS, HEADS, KEYS = 32, 64, 2, 4, 2

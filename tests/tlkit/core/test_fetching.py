@@ -17,7 +17,7 @@ import tlkit.models.fetch as fetching
 from tlkit.cli import main
 from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, fetched_folder, load_model, save_model
 from tlkit.models.fetch import fetch
-from tlkit.models.presets import package_folder, source_of
+from tlkit.presets import package_folder, source_of
 from tlkit.strategies import apply_strategy
 
 HUB, PACKAGED = "Qwen2ForCausalLM", "LlamaForCausalLM"
