@@ -384,8 +384,8 @@ pd.DataFrame.from_dict(results, orient="index").round(1)
 # ## Exercises
 #
 # Put your answer where it says *your code here*, and run the cell: `course.check` says what it looked at and, if the
-# answer is not right yet, why. If you are stuck, its card has hints to unfold, and `course.hint("ex16_1", 1)` gives the
-# first one, too. After *Restart Kernel* run the next cell first; then each exercise works by itself.
+# answer is not right yet, why. If you are stuck, unfold the hints of its card, or run `course.hint("ex16_1", 1)`. After
+# *Restart Kernel* run the next cell first.
 
 # %%
 import course
