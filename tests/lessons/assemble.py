@@ -6,6 +6,7 @@ names that are used again later. `pytest --nbval` on the copies then runs each l
 and its numbers.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -19,14 +20,13 @@ AFTER = re.compile(r"^# after: (\S+)\n", re.MULTILINE)
 # Around a lesson's imports: the garbage collector would look at a million objects of the libraries, all of which stay.
 BEFORE_IMPORTS, AFTER_IMPORTS = "import gc\n\ngc.disable()", "gc.freeze()\ngc.enable()"
 ORDER = "slowest_first.txt"  # the copies; a long lesson that begins last would run alone
-SLOWEST = ("12", "13", "14", "19", "05", "20", "04", "15", "18", "10", "01", "09")
 
 
 def assemble(folder: Path, numbers: list[str]) -> None:
     """Write a copy of each lesson, or of those with the given numbers, with its checks; the demo has a browser test."""
     folder.mkdir(parents=True, exist_ok=True)
-    copies, slow = [], {number: place for place, number in enumerate(SLOWEST)}
-    for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (slow.get(path.stem[:2], len(slow)), path)):
+    copies, seconds = [], json.loads((NOTEBOOKS / "course/seconds.json").read_text(encoding="utf-8"))
+    for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: -seconds.get(path.stem, 0)):
         if source.stem == "demo" or (numbers and source.stem[:2] not in numbers):
             continue
         lesson, checks = nbformat.read(source, as_version=4), HERE / f"{source.stem}.py"
