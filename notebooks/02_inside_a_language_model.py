@@ -230,10 +230,10 @@ fig.suptitle("Left: 1 or 2 back. Right: mostly [end] or what followed a like tok
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# In the right head, 7.0, the second ` argument` looks at ` is`, which followed the first ` argument` and comes next
-# here, too. Such heads are called [*induction heads*](glossary.md#induction-head). To find that ` is`, 7.0 has to know
-# that ` argument` precedes it, so some lower head has to write this into the vector of ` is`. The left head, 2.0, is a
-# candidate: there ` is` gives ` argument` 98% of its weight.
+# A head that finds nothing often looks at [end]. In 7.0, on the right, the second ` argument` finds ` is`, which
+# followed the first and comes next here, too. Such heads are called [*induction heads*](glossary.md#induction-head). To
+# find that ` is`, 7.0 has to know that ` argument` precedes it, so some lower head has to write this into the vector of
+# ` is`. The left head, 2.0, is a candidate: there ` is` gives ` argument` 98% of its weight.
 #
 # To test this explanation, we remove each of the 32 heads in turn, by setting the 48 columns of `o_proj` that read it
 # to zero. Then we measure, at the second ` argument`, how much 7.0 still looks at ` is`, and how probable ` is` remains
@@ -262,8 +262,9 @@ worst = sorted(removed, key=lambda head: removed[head][1])[:5]
 report = "weight {:.2f}, probability {:.2f} (at the first argument {:.2f})"
 print("with all heads:", report.format(*copying_without()))
 for b, h in *worst, (2, 0):
-    most = words[weights_of[b][0, h, again].argmax()]  # where this head looks most
-    print(f"without {b}.{h} (looks at{most}):", report.format(*removed[b, h]))
+    at = weights_of[b][0, h, again].argmax()  # the place where this head looks most
+    looks = f"looks at {at},{words[at]}"
+    print(f"without {b}.{h} ({looks}):", report.format(*removed[b, h]))
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # It is 3.2, and 7.0 is only fifth. So the explanation holds only in part: without 2.0, the weight falls from 0.67 to

@@ -267,9 +267,9 @@ counts
 # It does, by 52 reports to 35. The last column is the [Wilson interval](glossary.md#wilson-interval): how far a share
 # may be off with only 74 reports.
 #
-# But the learning rate was chosen on these reports, and one run may be lucky. So each method was trained with three
-# seeds for 72 steps, two also for 288, and answered the 96 test reports, without the rule's crates. `min` and `max` are
-# the worst and the best seed. **Will 72 steps of LoRA reach the rule's 36%?**
+# But the learning rate was chosen on these reports, and one run may be lucky. So three seeds of each method took 72
+# steps (of two methods, also 288) and answered the 96 test reports, without the rule's crates. `min` and `max` are the
+# worst and the best seed. **Will 72 steps of LoRA reach the rule's 36%?**
 
 # %%
 final = recorded.query("split == 'test' and examples == 285 and device != 'one core'")
@@ -332,8 +332,8 @@ for n, new in enumerate(news):
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # In the first report the model has read a crate and a system that the rule does not know, so the person only confirms
-# them. In the second the rule takes `could` for a wish, but by our labelling rules a measured cost is `slow`. In the
-# third both took the old version, so nothing is marked: it stays wrong.
+# them. In the second `could` is no wish: by our labelling rules a measured cost is `slow` (here the short cut helps).
+# In the third both took the old version, so nothing is marked: it stays wrong.
 #
 # Now the 96 test reports, as answered by three seeds. **How many of the unopened reports are wrong?**
 
@@ -372,7 +372,7 @@ axes.set(xlabel="fields by hand", ylabel="right (%)", xlim=(-0.7, 3.3), xticks=r
 plt.show()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# About one a report: with one field by hand, model and rule have 80% right, and the rule alone needs two for 75%.
+# About one a report: with it, and a person who never errs, 80% are right; the rule alone needs two for 75%.
 #
 # If it is always the same field, at most 65% end right. The differences show *which* field may be wrong. In 61% of
 # these the model was right.

@@ -168,8 +168,8 @@ pd.DataFrame({"right": accuracy})
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # **The mean reads it better**: after all eight blocks it is right in 45.7% of the texts, the last token in only 27.4%.
-# The reason is probably that the last token's state is made to predict the next token, which depends more on the last
-# few words than on the subject.
+# Probably the last token's state, while frozen, is made to predict the next token, which depends more on the last few
+# words than on the subject. Tuning can change that.
 #
 # **Two blocks are enough.** Before the first block the mean is still a bag of words, squeezed into 192 numbers: 39.0%.
 # Two blocks add eight points, more blocks none. So our probe reads the mean after two, but with 47.3% is still behind
@@ -179,7 +179,7 @@ pd.DataFrame({"right": accuracy})
 # ## What is pretraining worth?
 #
 # Perhaps pretraining helps more when labels are few. So we train both on 32 to 256 of the 431 texts, in ten draws of
-# each size, and score the rest. ($C$ and blocks were chosen with all 431, so read the curves as a comparison.)
+# each size, and score the rest. ($C$, blocks and TF-IDF saw all 431, so read the curves as a comparison.)
 #
 # The two may be wrong about different texts, so a third, the *average*, takes the mean of their probabilities.
 # **Predict first.** With how many labels is the probe ahead of counting? Is the average better than both?
@@ -303,8 +303,8 @@ share = recorded.groupby(["epochs", "rate"]).right.sum() / n  # 0 epochs: the pr
 share.map("{:.1%}".format).to_frame()
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **A little**: three epochs at 0.003, the edge of what we tried, get 11 more texts right than the probe (0 epochs),
-# which may be chance. Now train so on all.
+# **A little**: three epochs at 0.003 get 11 more texts right than the probe (0 epochs), which may be chance. (It is the
+# edge of what we tried, so at work go on.) Now train so on all.
 
 # %%
 model = fine_tuned(as_model(probe), train, *share.drop(0).idxmax())  # best of those

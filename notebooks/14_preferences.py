@@ -193,8 +193,8 @@ pairs, new_pairs = both[:24], both[24:36]
 print(*[f"{k} ({size(t)} tokens): {t}" for k, t in pairs.iloc[0].items()], sep="\n")
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# **Without matching, length alone finds the better answer in 64% of the other pairs, and with matching in 49%** (±
-# spread of the draws). A run trains on 16 of the first 24 (`pairs`); `new_pairs` are for validation.
+# **Without matching, length alone finds the better answer in 64% of the other pairs, and with it in 49%, like a coin**
+# (± spread of the draws). A run trains on 16 of the first 24 (`pairs`); `new_pairs` are for validation.
 #
 # ## DPO, in twenty lines
 #
@@ -217,10 +217,10 @@ print(*[f"{k} ({size(t)} tokens): {t}" for k, t in pairs.iloc[0].items()], sep="
 # **Why a reference?** Without it the loss would ask for a chosen answer that is more likely than the rejected one, and
 # a long answer is nearly always less likely than a short one. With a reference, only the *change* counts.
 #
-# **What does $\beta$ do?** How hard a pair pulls is the slope of its loss, $\beta\,\sigma(-\beta m)$, which is small
-# once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer to $\pi_0$;
-# 0.1 is usual, but in a run as short as ours $\beta$ hardly matters. Tools log $\beta \log (\pi / \pi_0)$ as an
-# answer's reward, $\beta m$ as the *reward margin*, and the share of pairs above 0 as the *reward accuracy*.
+# **What does $\beta$ do?** A pair pulls with the slope of its loss, $\beta\,\sigma(-\beta m)$: $\beta / 2$ at first,
+# and little once $\beta m$ is large. So a larger $\beta$ is satisfied with a smaller margin and keeps the model closer
+# to $\pi_0$; 0.1 is usual, but in a run as short as ours $\beta$ hardly matters. Tools log $\beta \log (\pi / \pi_0)$
+# as an answer's reward, $\beta m$ as the *reward margin*, and the share of pairs above 0 as the *reward accuracy*.
 
 
 # %%
@@ -285,13 +285,14 @@ LOSSES = {"SFT": answer_loss, "DPO": dpo_loss}
 models, rows = {}, {}
 for run in [("SFT", 6e-4), ("DPO", 3e-4), ("DPO", 1e-3)]:
     models[run], rows[run] = measure(LOSSES[run[0]], run[1], seed=0)
-runs = pd.DataFrame(rows, COLUMNS).T
-runs.round(3)
+    print(*run, *write(models[run], tables["validation"].prompt[:1], 24)[0], sep=" | ")
+pd.DataFrame(rows, COLUMNS).T.round(3)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# ***chosen (new)* does.** By its margin, the higher rate is the better run of DPO, and its own chosen answers gained
-# more. But on new pairs *both* answers became less likely. The chosen ones lost 0.10 nats a token, so their perplexity
-# rose by 11%. The lower rate removes the habit at no such cost: none of 30 answers begins with it. SFT does so, too.
+# ***chosen (new)* does.** The answers do not: they have lost the habit, and all are nonsense. By its margin, the higher
+# rate is the better run of DPO, and its own chosen answers gained more. But on new pairs *both* answers became less
+# likely. The chosen ones lost 0.10 nats a token, so their perplexity rose by 11%. The lower rate of DPO, and SFT,
+# remove the habit at no such cost.
 #
 # **Is the harm luck, or DPO's fault?** Here is a record of three seeds, each with another 16 of the 24 pairs
 # (`data/build/record_preference_seeds.py`), with more rates and with the sum of both losses. Small dots are seeds,
@@ -316,9 +317,8 @@ plt.show()
 # **It is neither**: at the highest rates, SFT's too, every seed harms new answers.
 #
 # **But for about the same *habit first*, DPO does less harm.** On average, SFT at 0.0012 leaves 1.0% and takes 0.11
-# nats a token from new answers; DPO at 0.0003 leaves 1.7% and takes 0.01, perhaps because what a pair's answers share
-# partly cancels in the margin. With the SFT loss added, most of the harm at 0.001 remains, so a lower rate is the cure.
-# But at 0.0001 (upper right), 9 to 14 of 30 answers keep the habit.
+# nats a token from new answers; DPO at 0.0003 leaves 1.7% and takes 0.01. With the SFT loss added, most of the harm at
+# 0.001 remains, so a lower rate is the cure. But at 0.0001 (upper right), 9 to 14 of 30 answers keep the habit.
 #
 # If you have good answers, try SFT first: at 0.0006 no answer has the habit either, and new ones lose 0.02 nats a
 # token. A step of DPO costs two to three times as much. Take DPO if you can only compare.
@@ -383,9 +383,9 @@ table.round(2)
 # ## What a real model wrote
 #
 # Here is a record of SmolLM2-135M-Instruct (`data/build/record_preferences.py`): SFT on 32 first sentences with the
-# habit, then 24 steps of `DPOTrainer` with an adapter on 48 pairs, at three rates. The last three columns are changes
-# of the chosen validation answers: in the first token, in all later ones, and per later token. **Which rate would you
-# keep, and would counting the habit have told you?**
+# habit, then 24 steps of `DPOTrainer` with an adapter on 48 pairs, at three rates. The last three columns (the same in
+# test rows) are changes of the chosen validation answers: in the first token, in all later ones, and per later token.
+# **Which rate would you keep, and would counting the habit have told you?**
 
 # %%
 real = pd.read_json(tl.DATA / "answers" / "preferences.jsonl", lines=True)

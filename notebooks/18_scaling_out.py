@@ -168,7 +168,7 @@ seven.loc["GB on each card"] = seven.sum()
 seven.round(1)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
-# Stage 1 is enough: 60.7 GB fit, where DDP's 107.8 do not, because the optimizer state is half of the bytes.
+# Stage 1 is enough if activations fit beside its 60.7 GB: the optimizer state is half of DDP's 107.8 GB.
 #
 # It sends no more than DDP: after the reduce-scatter each card updates the weights of its finished part, and the
 # all-gather hands out *weights*. In stage 2, each further micro-batch costs a reduce-scatter more, because no card
@@ -204,8 +204,8 @@ seven.round(1)
 #   $n$. So the mean of the cards' losses is that of the batch.
 # - `backward` and `clip_grad_norm_` are the accelerator's, which know about shards.
 #
-# There are two traps. If each card keeps the batch size of one, $n$ cards make the batch $n$ times as large, so divide
-# its rows by $n$ or tune the learning rate again. And a scheduler given to `prepare` makes $n$ steps at each update.
+# There are two traps. If each card keeps the old batch size, $n$ cards make the batch $n$ times as large, so divide its
+# rows by $n$ or tune the learning rate again. And a scheduler given to `prepare` makes $n$ steps at each update.
 
 # %%
 loop = """
@@ -335,9 +335,9 @@ losses.round(4)
 # The bytes counted are weights and AdamW's averages, 12 a parameter. With FSDP each process holds half, as ZeRO-3
 # promises.
 #
-# On GPUs, leave out `cpu=True` and the FSDP half, except its last line. The file `fsdp.yaml` below makes the DDP half
-# FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In bf16, FSDP
-# sends 6 bytes a parameter times $(n-1)/n$, and DDP 8, as its gradients stay in fp32.
+# On GPUs, leave out `cpu=True` and `with_fsdp`, except its last line. Launched with the file `fsdp.yaml` below,
+# `with_ddp` is FSDP. (We tested it only in fp32, with two CPU processes in place of GPUs: it gave the same losses.) In
+# bf16, FSDP sends 6 bytes a parameter times $(n-1)/n$, and DDP 8, as its gradients stay in fp32.
 
 # %%
 fsdp = f"""{ddp.replace("MULTI_GPU", "FSDP")}mixed_precision: bf16

@@ -12,6 +12,7 @@ habit, p = read_off(reference)
 assert habit == 30 and 0.42 < p < 0.62
 # Live and recorded seed 0 agree, up to another processor's rounding over eight steps.
 by = by_seed.rename(index=lambda rate: round(rate, 6), level=1).sort_index()
+runs = pd.DataFrame(rows, COLUMNS).T
 kept = by.xs(0, level=2).loc[list(runs.index), COLUMNS]
 assert len(by) == 30 and len(runs) == 3 and (by.loc["DPO, beta 0.5"] / by.loc["DPO, beta 0.02"]).margin.min() > 0.96
 for columns, allowed in ((["margin"], 0.4), (COLUMNS[1:4], 0.02), (["habit"], 2), (["habit first"], 0.03)):
