@@ -18,3 +18,5 @@ assert seeds.max()["discriminative_rates"] < seeds.min().drop("discriminative_ra
 best = points.groupby("strategy").apply(lambda of: of.loc[of.validation_perplexity.idxmin()]).loc[names].round()
 assert best.to_numpy().tolist() == [[78, 53], [78, 49], [77, 48]]
 assert list(points.loc["full"].index) == [5e-4, 1e-3]
+assert points.loc[("lora", 0.01)].round().tolist() == [84, 50]
+assert np.interp(84.2, *points.loc["full"][::-1].to_numpy().T) < 47
