@@ -182,20 +182,20 @@ print(f"standard deviation of the changes: {same.std():.2f} points")
 # differences grow. Each change is the difference of two runs and has twice the variance of one, so one run's standard
 # deviation is $0.58 / \sqrt 2 = 0.4$ points, against 1.37 from the choice of questions.
 #
-# 38 experiments of January 2026 were run again in July, with newer versions. **Do their scores change more?** (In the
-# table, `gsm8k` is the revision of the data set.)
+# 38 experiments of January 2026 were run again in July, with newer versions. **Do their scores change more?** (`gsm8k`:
+# the data set's revision.)
 
 # %%
 runs["month"] = runs.created.str[:7]
 monthly = 100 * runs.pivot_table("test_accuracy", "experiment", "month", aggfunc="last")
 newer = (monthly["2026-07"] - monthly["2026-01"]).dropna()
 figure, axes = plt.subplots(figsize=(9, 2.8), layout="constrained")
-bins = np.arange(-4.25, 2, 0.5)
+bins = np.arange(-4.5, 2.1, 0.5)
 axes.hist(same, bins, alpha=0.6, label="the same versions, June 2025")
 axes.hist(newer, bins, alpha=0.6, label="newer versions, January to July 2026")
 axes.set(xlabel="change (points)", ylabel="experiments", yticks=[0, 5, 10, 15])
 axes.set_title("With newer versions, 36 of 38 scores fell")
-axes.legend()
+axes.legend(loc="upper left")
 plt.show()
 
 print(f"mean change with newer versions: {newer.mean():.2f} points")
@@ -355,10 +355,11 @@ pd.crosstab(long, short)
 
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # On 31: only the longer run solves 25, only the shorter 6. The 65 others cancel in `long - short`, so the interval
-# narrows from 19.8 ± 13.4 points to 19.8 ± 10.7, as the formula says for $\rho = 0.37$.
+# narrows from 19.8 ± 13.4 points to 19.8 ± 10.7, as for $\rho = 0.37$ and $m = 1$.
 #
 # But each of the nine settings has three seeds, up to 8.3 points apart, so compare their means. After 288 steps LoRA
-# leads full fine-tuning by 4.2 points, but over three seeds, Student's $t$ gives −1.3 to 9.6: we cannot tell.
+# leads full fine-tuning by 4.2 points, but Student's $t$ gives −1.3 to 9.6. With $s = 2.4$, seven seeds could tell:
+# `seeds_needed(2.4, 4.2)`.
 #
 # After `totals.to_csv("table.csv")` you can also run `python -m tlkit audit table.csv --metric accuracy --items 96`.
 

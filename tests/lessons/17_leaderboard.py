@@ -47,8 +47,9 @@ e = 196 * long.sem(ddof=0), 196 * short.sem(ddof=0)
 assert np.isclose(alone**2 - 2 * long.corr(short) * e[0] * e[1], paired**2)  # the lesson's formula
 spread = totals.groupby(setting).accuracy.agg(["min", "max"])
 assert round(100 * (spread["max"] - spread["min"]).max(), 1) == 8.3 and (setting.value_counts() == 3).all()
-longest = (totals.accuracy[setting == name] for name in ("lora-285-288-0.001", "full-285-288-0.0001"))
-assert np.round(100 * np.array(stats.ttest_ind(*longest).confidence_interval()), 1).tolist() == [-1.3, 9.6]
+longest = [100 * totals.accuracy[setting == name] for name in ("lora-285-288-0.001", "full-285-288-0.0001")]
+assert np.round(stats.ttest_ind(*longest).confidence_interval(), 1).tolist() == [-1.3, 9.6]
+assert round(np.hypot(*(x.std() for x in longest)) / 2**0.5, 1) == 2.4 and seeds_needed(2.4, 4.2) == 7
 small = pd.DataFrame({"name": ["a", "b"], "share": [4 / 500, 0]})
 assert not tl.audit(small, "share", 500).pairs.separated.any()
 audit = tl.audit(board, "test_accuracy", n, name="name")
