@@ -106,7 +106,8 @@ def new_model(strategy=None, path=base):
 # ## Your documents
 #
 # Every task of this course except preferences fits into one table. A row has a `prompt`, which the model only reads; an
-# `answer`, which it learns; and a `source`. The plan needs a template that fits the task:
+# `answer`, which it learns; and a `source`. The plan needs a template that fits the task, and for classes their names,
+# as `classes`:
 #
 # | task | prompt and answer | `template` |
 # | --- | --- | --- |
@@ -329,8 +330,8 @@ for k in (3, 4, 5, 6, 10):
 # ## The final runs
 #
 # Each strategy is trained with its best rate and three new seeds, because seed 0 chose the rates. Then the test is
-# opened, once, and the report counts how often. The interval is that of lesson 15, with sources in place of documents.
-# **Will the sources or the seeds make the larger part of it?**
+# opened, once, and the report counts how often. The interval is that of lesson 15, in which squares add, with sources
+# in place of documents. **Will the sources or the seeds make the larger part of it?**
 
 
 # %% tags=["nbval-ignore-output"]
@@ -441,7 +442,8 @@ print(report)
 #
 # Then check:
 #
-# - [ ] The question names the model, the material, two strategies and a simple baseline, such as the largest class.
+# - [ ] The question names the model, the material, two strategies and a simple baseline, such as the largest class
+#   (which you have to add).
 # - [ ] I can say why `worthwhile` has this value, and what I will do for each outcome of the rule.
 # - [ ] The plan names the origin of the data, the permission to use them, and any private information.
 # - [ ] Somebody else had the hash before the first run.
