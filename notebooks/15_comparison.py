@@ -323,9 +323,8 @@ plt.show()
 # `course.provenance` says how the record came about.
 #
 # For your texts in a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
-# results/notes` does all this, with `tl.compare_pairs`. It estimates the effect of a seed from all strategies together,
-# so $t$ is smaller: here it separates 15 pairs. This is valid only if another seed changes every difference about as
-# much.
+# results/notes` does this, but `tl.compare_pairs` estimates the effect of a seed from all strategies together, so $t$
+# is smaller: here it separates 15 pairs. This is valid only if another seed changes every difference about as much.
 
 # %%
 folder = Path("../results")

@@ -201,9 +201,9 @@ print(f"build, then load: {perplexity(built, held_out):,.0f}")
 # %% [markdown] slideshow={"slide_type": "subslide"}
 # None: all four fell to a third, and their final order was there after epoch 1. That epoch seems to have made full
 # fine-tuning 2.3 times *worse*. But each strategy started from its own random weights, and the 387,789 belong to a
-# fifth random model. So the ranking only shows how the starts differed, and chance is enough for that: with logits of
-# variance 2, the mean of the report's 4 tokens varies by $\sqrt{2/4}=0.7$ nats, and the four logarithms after epoch 1
-# by 0.69.
+# fifth random model. So the ranking only shows how the starts differed, and chance is enough for that. The report
+# scores only 4 tokens: with logits of variance 2 their mean varies by $\sqrt{2/4}=0.7$ nats, and the four logarithms
+# after epoch 1 by 0.69.
 #
 # The second column is strange: with 12 of 24 layers frozen, far more than three of 291 parameters should be trained.
 # **What are these three?** The program found the layers to freeze by their names:
@@ -262,7 +262,7 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # Eight, about 1,100 tokens, settle the winner on these 40, by 0.07 nats, but not the ranking, because the others lie
 # within 0.04 nats.
 #
-# **Check 4, sample:** does each score come from at least 1,000 tokens and three seeds?
+# **Check 4, sample:** does each score come from three seeds and at least 1,000 tokens, or more for small gaps?
 
 # %% [markdown] slideshow={"slide_type": "slide"}
 # ## Symptom 5: 14.3 times faster
@@ -273,8 +273,8 @@ for n, seeds in [(1, 1), (1, 3), (8, 1), (8, 3)]:
 # *Seconds a step.* For 32 tokens the arithmetic takes only 4 ms at a nominal 22 trillion operations a second. Moving
 # bytes between memory and processor, at 288 GB a second, takes longer. Both passes read all parameters, 8 bytes each,
 # because each run trains some at the bottom. Each trained parameter adds 88: 16 for its gradient and clipping, and 72
-# because AdamW reads 11 numbers and writes 7. (A trained tied embedding adds two gradients: 16 more.) For fixed costs,
-# such as starting each operation, we take those of the fastest run, whose ratio is thus 1.
+# because unfused AdamW reads 11 numbers and writes 7. (A trained tied embedding adds two gradients: 16 more.) For fixed
+# costs, such as starting each operation, we take those of the fastest run, whose ratio is thus 1.
 #
 # *Memory.* Each parameter takes 4 bytes, and a trained one 16 more: its gradient, AdamW's two moments ([lesson
 # 9](09_memory.ipynb)), and the roots that it computes. The program never frees `base_model`, which it scored first.
