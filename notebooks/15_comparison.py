@@ -324,7 +324,8 @@ plt.show()
 #
 # For your texts in a folder `notes/`, `python -m tlkit compare --strategies full,lora --corpus notes/ --tune --output
 # results/notes` does this, but `tl.compare_pairs` estimates the effect of a seed from all strategies together, so $t$
-# is smaller: here it separates 15 pairs. This is valid only if another seed changes every difference about as much.
+# is smaller: here it separates 15 pairs. This is valid only if another seed changes every difference about as much; if
+# you do not know that, trust ours.
 
 # %%
 folder = Path("../results")
