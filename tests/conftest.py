@@ -100,7 +100,7 @@ def three_blocks(tmp_path_factory) -> str:
 @pytest.fixture
 def shallow(monkeypatch, three_blocks):
     """Whatever asks for the bundled model by its name gets three blocks of it."""
-    from tlkit.models import PRESETS
+    from tlkit.presets import PRESETS
 
     architecture = PRESETS["tiny"].architecture | {"num_hidden_layers": 3}
     monkeypatch.setitem(PRESETS, "tiny", replace(PRESETS["tiny"], source=three_blocks, architecture=architecture))
@@ -109,7 +109,7 @@ def shallow(monkeypatch, three_blocks):
 @pytest.fixture(scope="session")
 def real_model() -> Path:
     """The folder of a really pretrained model; where it was not fetched, tests that need it are skipped."""
-    from tlkit.models import fetched_folder
+    from tlkit.presets import fetched_folder
 
     name = "smollm2-135m-instruct"
     with pytest.MonkeyPatch.context() as patch:

@@ -28,8 +28,9 @@ from transformers import AutoModelForCausalLM
 
 from tlkit.devices import probe
 from tlkit.memory import freed_memory_kept
-from tlkit.models import architecture, fetched_folder, load_model
+from tlkit.models import architecture, load_model
 from tlkit.models.prefix import cached_prefix
+from tlkit.presets import fetched_folder
 from tlkit.settings import TrainingConfig, setup
 from tlkit.steps import Plan, TrainingState, take_step
 from tlkit.strategies import apply_strategy, dtype_of_weights

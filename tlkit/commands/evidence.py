@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from tlkit import models
+from tlkit import models, presets
 from tlkit.commands import Outcome, as_columns
 from tlkit.commands.options import TIERS, AuditOptions, CompareOptions, DataOptions, EvaluateOptions, ValidateOptions
 from tlkit.commands.parsing import settings_of
@@ -101,7 +101,7 @@ def _verdicts(settings: list) -> list[Verdict]:
     missing = ""
     if needed.resident > device.free_memory:  # the system would end the process, without a verdict
         missing = f"it needs {in_units(needed.resident)}, {in_units(device.free_memory)} are free on {device.name}"
-    elif not models.fetched_folder(options.model):
+    elif not presets.fetched_folder(options.model):
         missing = f"{options.model} is not on this machine: `python -m tlkit fetch {options.model}`"
     if missing:
         return [Verdict("can run here", False, f"{missing}; or try the tier with --model tiny")]

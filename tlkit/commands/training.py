@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
-from tlkit import distributed, models, strategies, training
+from tlkit import distributed, models, presets, strategies, training
 from tlkit.checkpoints import newest_step
 from tlkit.commands import Outcome
 from tlkit.commands.options import DataOptions, TrainOptions, TrainPlan, TrainSettings
@@ -63,7 +63,7 @@ def train(options: TrainOptions, data: DataOptions, config: TrainSettings, plan:
             validation = task.batch(corpus.validation, tokenizer, length, classes)
         if options.max_steps:
             config = replace(config, epochs=options.max_steps / training.steps_per_epoch(len(blocks), config))
-        options = replace(options, model=models.chosen_model(options.model), sequence_length=blocks.shape[1])
+        options = replace(options, model=presets.chosen_model(options.model), sequence_length=blocks.shape[1])
         run = partial(_train, report, blocks, validation, options, config, plan, accelerator)
         if accelerator and not accelerator.is_main_process:  # which scores, writes and speaks
             run()

@@ -12,9 +12,9 @@ from tlkit.evidence.experiment import Experiment, run_strategy
 from tlkit.evidence.finished_runs import FinishedRuns, run_all
 from tlkit.files import write_atomically
 from tlkit.jobs import SILENT, Job
-from tlkit.models import PRESETS, chosen_model
 from tlkit.names import CONTROL
 from tlkit.options import checked
+from tlkit.presets import PRESETS, chosen_model
 from tlkit.settings import DATA, TrainingConfig
 from tlkit.strategies import STRATEGIES
 

@@ -9,9 +9,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from tlkit.evaluation import PerplexityResult
 from tlkit.files import write_text_atomically
-from tlkit.models import PRESETS
 from tlkit.models.parts import base_model
 from tlkit.models.saving import CARD
+from tlkit.presets import PRESETS
 from tlkit.strategies import FAMILIES, StrategyReport
 
 TEMPLATE = Path(__file__).with_suffix(".md")

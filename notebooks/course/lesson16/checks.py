@@ -7,7 +7,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerControl, Tr
 from transformers.utils import logging
 
 from course.exercises import Quiz, Wrong, called, exercise
-from tlkit.models import BUNDLED
+from tlkit.presets import BUNDLED
 
 COMPLAINTS = {  # what is said if one is missing, and if one is too many
     "loading": ("both losses are as bad as guessing", "random weights would be as bad in the first training step"),

@@ -10,8 +10,8 @@ from course.panels.recommendation import Recommendation, recommend
 from course.panels.views import Panel, View, button, choice, new_figure, on_change, row
 from tlkit.fitting.estimate import CARD_SHARE, DTYPES, MemoryEstimate, estimate_memory
 from tlkit.memory import VirtualDevice, in_units
-from tlkit.models import PRESETS
 from tlkit.names import CLASSIC
+from tlkit.presets import PRESETS
 from tlkit.reports.figure import COLOURS, INK
 from tlkit.settings import Plan
 

@@ -7,8 +7,9 @@ from course.drawing import ADAPTER, PASSED, SPARED, TRAINED
 from course.panels.views import Panel, View, choice, on_change, row
 from course.strip import MOST_PLACES, Place, merged, places_of
 from tlkit.memory import in_units
-from tlkit.models import PRESETS, meta_model
+from tlkit.models import meta_model
 from tlkit.names import CLASSIC
+from tlkit.presets import PRESETS
 from tlkit.reports.figure import INK, short
 from tlkit.strategies import StrategyReport, apply_strategy
 

@@ -15,14 +15,9 @@ from transformers import AutoModelForCausalLM
 
 from tlkit.corpus import load_corpus
 from tlkit.evaluation import perplexity
-from tlkit.models import (
-    BUNDLED,
-    architecture,
-    check_save,
-    load_model,
-    save_model,
-)
+from tlkit.models import architecture, check_save, load_model, save_model
 from tlkit.models.parts import adapter_names, base_model, largest_change, logits_of
+from tlkit.presets import BUNDLED
 from tlkit.strategies import apply_strategy, describe, strategies_named
 from tlkit.training import TrainingConfig, train
 

@@ -21,7 +21,8 @@ from tlkit.examples.conversations import (
     prompt_of,
     short_enough,
 )
-from tlkit.models import BUNDLED, chat_tokens, continue_tokens
+from tlkit.models import chat_tokens, continue_tokens
+from tlkit.presets import BUNDLED
 from tlkit.settings import DATA
 
 ASKED = Conversation("one", (("user", "Which keyword makes a variable mutable?"), ("assistant", "mut")))

@@ -15,9 +15,9 @@ from little_package import NAME, TEMPLATE, TOKENS, preset_of, write_gguf, write_
 
 import tlkit.models.fetch as fetching
 from tlkit.cli import main
-from tlkit.models import BUNDLED, PRESETS, WAY_ON, architecture, fetched_folder, load_model, save_model
+from tlkit.models import architecture, load_model, save_model
 from tlkit.models.fetch import fetch
-from tlkit.presets import package_folder, source_of
+from tlkit.presets import BUNDLED, PRESETS, WAY_ON, fetched_folder, package_folder, source_of
 from tlkit.strategies import apply_strategy
 
 HUB, PACKAGED = "Qwen2ForCausalLM", "LlamaForCausalLM"

@@ -7,7 +7,8 @@ from small_models import generate, greedy, small_model
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer
 
-from tlkit.models import BUNDLED, chat_tokens, continue_tokens, prompt_tokens
+from tlkit.models import chat_tokens, continue_tokens, prompt_tokens
+from tlkit.presets import BUNDLED
 
 PROMPT = "The function returns"
 TEMPLATE = "{% for m in messages %}[{{ m['role'] }}] {{ m['content'] }}\n{% endfor %}[assistant]"

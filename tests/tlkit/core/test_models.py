@@ -17,9 +17,10 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceC
 
 from tlkit.corpus import load_corpus, token_stream
 from tlkit.evaluation import perplexity
-from tlkit.models import BUNDLED, load_model, meta_model, save_model
+from tlkit.models import load_model, meta_model, save_model
 from tlkit.models.loading import refuse_sight_of_the_future
 from tlkit.models.parts import evaluation_mode, largest_change, logits_of, longest_input, rounding
+from tlkit.presets import BUNDLED
 
 TEXTS = load_corpus("rust").test[:2]
 PROMPTS = ["In Rust, Vec<T> is", "Ownership", "The Result", "The borrow checker refuses a program that"]

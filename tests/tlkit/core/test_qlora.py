@@ -7,8 +7,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
-from tlkit.models import PRESETS, load_model
+from tlkit.models import load_model
 from tlkit.models.parts import is_tied
+from tlkit.presets import PRESETS
 from tlkit.quantization import dequantized, logical_size
 from tlkit.steps import Plan, TrainingState, accumulate_gradients
 from tlkit.strategies import apply_strategy

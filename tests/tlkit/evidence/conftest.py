@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
-from tlkit.models import BUNDLED
+from tlkit.presets import BUNDLED
 from tlkit.settings import setup
 
 

@@ -7,7 +7,8 @@ from safetensors.torch import save_file
 from tlkit.corpus import load_corpus, pack
 from tlkit.evaluation import perplexity
 from tlkit.evidence.statistics import compare_pairs, rank_intervals
-from tlkit.models import BUNDLED, architecture, load_model, meta_model
+from tlkit.models import architecture, load_model, meta_model
+from tlkit.presets import BUNDLED
 from tlkit.strategies import describe
 
 

@@ -19,8 +19,8 @@ from tlkit.evidence.learning_rates import (
     rate_for,
     recorded_rates,
 )
-from tlkit.models import PRESETS
 from tlkit.names import CLASSIC, CONTROL
+from tlkit.presets import PRESETS
 from tlkit.settings import PROFILES
 from tlkit.strategies import STRATEGIES
 
