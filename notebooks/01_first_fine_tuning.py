@@ -135,8 +135,8 @@ print(f"right: {(answers(model) == held_out.desk).sum()} of {len(held_out)}")
 # after the answer stays, or the model would never learn to stop.
 #
 # As the texts are padded on the left, each row ends with its answer. We count its tokens (` Rust` has two). In the
-# output each label stands beside its own token. The model shifts them itself: it compares what it predicts after `
-# about` with ` R`.
+# output each label stands beside its own token. The model shifts them itself: what it predicts after ` about` is
+# compared with ` R`.
 
 
 # %%

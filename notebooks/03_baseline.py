@@ -232,8 +232,7 @@ pd.Series(ruler, name="perplexity").round().astype(int).to_frame()
 # What if only a part of the weights is missing? We leave one of the eight blocks out of the model's file, each in turn.
 # transformers only warns (not shown), fills it with new tensors, the matrices with small random numbers, and goes on.
 #
-# Each column names the missing block. **Which blocks could be missing without anybody
-# noticing?**
+# Each column names the missing block. **Which blocks could be missing without anybody noticing?**
 
 
 # %%

@@ -10,7 +10,12 @@ costs = {(3, 2): 0.43, (7, 1): 0.45, (7, 0): 0.53, (2, 0): 0.63}
 assert all(abs(removed[head][1] - p) < 0.01 for head, p in costs.items()) and len(removed) == 32
 assert abs(removed[2, 0][0] - 0.544) < 0.01 and abs(removed[5, 3][0] - 0.56) < 0.01
 assert worst[:2] == [(3, 2), (7, 1)] and worst[4] == (7, 0)
+at_first = [copying_without()[2], *(removed[head][2] for head in [(7, 1), (3, 2), (7, 0)])]
+assert [round(p, 2) for p in at_first] == [0.21, 0.05, 0.18, 0.22]
 
+w, g = torch.zeros(3), torch.tensor([5.0, 0.01, -0.0001])
+adamw_(w, g, torch.zeros(3), torch.zeros(3), t=1, rate=0.001)
+assert torch.allclose(w, -0.001 * g.sign(), rtol=1e-3)
 assert abs(rare.item() / 0.001 + 3.16) < 0.01 and abs(math.sqrt(0.001) - 1 / 30) < 0.002
 
 # after: check-heads

@@ -1,3 +1,5 @@
+from transformers import LlamaConfig, LlamaForCausalLM
+
 from tlkit.evidence.learning_rates import best_rates, recorded_rates
 from tlkit.strategies.methods import METHODS, lora_plus
 
@@ -11,6 +13,10 @@ assert rates["lora"] == rates["dora"] == 0.01 and rates["bitfit"] == 0.05
 for name, parameter in model.named_parameters():
     parameter.requires_grad_(name.endswith(".bias") and ".layers.7." in name)
 assert abs(flops(model) / all_flops - 0.425) < 0.005 and round(100 * share) == 69
+
+with torch.device("meta"):
+    llama = LlamaForCausalLM(LlamaConfig())
+assert "bias" not in str([*llama.state_dict()])
 
 outs = [part.out_features for part in new_model().model.layers.modules() if hasattr(part, "out_features")]
 assert sum(outs) == 14_336 == 235_520 - 221_184

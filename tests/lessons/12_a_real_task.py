@@ -11,6 +11,8 @@ for shared in (reports.id.str.split("/").str[0], reports.topic):
 for rows, share in ((train, 62), (test, 38)):  # of reports with two versions, the first is right
     versions, labels = rows.prompt.str.findall(VERSION), rows.completion.map(parse).str["version"]
     assert round(100 * (versions.str[0] == labels)[versions.map(set).map(len) > 1].mean()) == share
+seen, new = (set(reports.completion.map(parse).str["system"].dropna()) for reports in (train, test))
+assert (len(new), len(seen & new)) == (59, 5)
 
 # The rule.
 assert [round(100 * by_split[name].exact) for name in splits] == [52, 47, 36]
@@ -84,8 +86,8 @@ assert right["yours"].exact < 3
 
 # after: longer
 # It answers as recorded, but for rounding.
-one = read.loc[read.prompt.str.len().idxmin()]
-said = [*conversation(one.prompt, TUNED), {"role": "assistant", "content": one.answer}]
-ids = tokenizer.apply_chat_template(said, return_tensors="pt", return_dict=True)["input_ids"][:, :-1]
-hit = trainer.model(ids).logits[0].argmax(-1)[-26:-1] == ids[0, -25:]
-assert hit.float().mean() > 0.9 and list(counts.exact) == [35, 52]
+shortest = read.loc[read.prompt.str.len().idxmin()]
+answered = [*conversation(shortest.prompt, TUNED), {"role": "assistant", "content": shortest.answer}]
+ids = tokenizer.apply_chat_template(answered, return_tensors="pt", return_dict=True)["input_ids"][:, :-1]
+same = trainer.model(ids).logits[0].argmax(-1)[-26:-1] == ids[0, -25:]
+assert same.float().mean() > 0.9 and list(counts.exact) == [35, 52]

@@ -13,8 +13,9 @@ assert round(n * share[3, 0.003]) == hits(of_model.loc[train.index].to_numpy(), 
 
 score = [answers.mean() for answers in right.values()]
 assert np.allclose(score, [0.52, 0.505, 0.56], atol=np.array([0.02, 0.04, 0.04])), score
-mask = torch.tensor([[1, 1, 0, 0], [1, 1, 1, 1]])
-assert last_token(torch.arange(4.0).repeat(2, 1)[:, :, None], mask).flatten().tolist() == [1, 3]
+left, numbered = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]]), torch.arange(4.0).repeat(2, 1)[:, :, None]
+assert last_token(numbered, left).flatten().tolist() == [3, 3]
+assert last_token(numbered, left.flip(1)).flatten().tolist() == [1, 3]
 for other in ("counting", "fine-tuned"):
     change = 1 * right["combined"] - right[other]
     assert binomtest((change > 0).sum(), (change != 0).sum()).pvalue > 0.05 / 2, other

@@ -34,7 +34,7 @@ assert both.mean() < 0.5 * by.loc[("DPO", 1e-3), "chosen (new)"].mean()  # most 
 assert first["DPO", 3e-4].between(0.01, 0.02).all() and first["SFT", 0.0012].between(0.006, 0.014).all()
 assert by["test habit"].count() == 9 and by["test habit"].sum() == 0
 for one in (good["SFT"], good["DPO"]):  # they do answer
-    assert write(one, tables["test"].prompt[:10], 9)[0].isin(["", HABIT.strip()]).sum() <= 1
+    assert write(one, tables["test"].prompt[:20], 9)[0].isin(["", HABIT.strip()]).sum() <= 1
 assert 0.08 < binomtest(0, 40).proportion_ci(method="wilson").high < 0.09
 # The picture: a new pair, seed 0.
 won, lost = changes(models["DPO", 3e-4], new_pairs[2:3]).sum(2).flatten().tolist()

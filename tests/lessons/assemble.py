@@ -26,7 +26,7 @@ def assemble(folder: Path, numbers: list[str]) -> None:
     """Write a copy of each lesson, or of those with the given numbers, with its checks; the demo has a browser test."""
     folder.mkdir(parents=True, exist_ok=True)
     copies, seconds = [], json.loads((NOTEBOOKS / "course/seconds.json").read_text(encoding="utf-8"))
-    for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: -seconds.get(path.stem, 0)):
+    for source in sorted(NOTEBOOKS.glob("*.ipynb"), key=lambda path: (-seconds.get(path.stem, 0), path)):
         if source.stem == "demo" or (numbers and source.stem[:2] not in numbers):
             continue
         lesson, checks = nbformat.read(source, as_version=4), HERE / f"{source.stem}.py"
